@@ -1,0 +1,8 @@
+//! Lambda's side of every function: event envelopes, partial batch answers, wake-ups, wiring, telemetry.
+//!
+//! Without the feature `runtime` this crate is plain data and rules, as the simulator uses it.
+
+pub mod events;
+pub mod wiring;
+
+pub use events::{BatchAnswer, SqsBatch, SqsRecord};

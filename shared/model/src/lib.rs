@@ -1,0 +1,49 @@
+//! The words of the trade as types: Karpenter's custom resources, the Kubernetes objects that decisions
+//! read, quantities, requirements, taints and instance types.
+//!
+//! This crate decides nothing about a cluster. It does no I/O and reads no clock. Kinds that we own
+//! ([`NodePool`], [`NodeClaim`], [`EC2NodeClass`], [`NodeOverlay`], [`CapacityBuffer`]) are read and written
+//! without losing a field; Kubernetes' own kinds ([`core`]) are slim: they keep what decisions read, and
+//! are changed only by patches of the difference.
+//!
+//! Read first: [`meta::Kind`], then [`requirements::Requirements`].
+
+pub mod capacity_buffer;
+pub mod conditions;
+pub mod core;
+pub mod duration;
+pub mod ec2_node_class;
+pub mod ids;
+pub mod instance_type;
+pub mod labels;
+pub mod meta;
+pub mod node_claim;
+pub mod node_overlay;
+pub mod node_pool;
+pub mod quantity;
+pub mod requirements;
+pub mod resources;
+pub mod selectors;
+pub mod settings;
+pub mod taints;
+
+pub use capacity_buffer::CapacityBuffer;
+pub use conditions::{Condition, ConditionStatus};
+pub use ec2_node_class::EC2NodeClass;
+pub use ids::{InstanceId, ProviderId, Uid};
+pub use instance_type::{CapacityType, InstanceType, Offering};
+pub use meta::{Kind, ObjectKey, ObjectMeta, OwnerReference};
+pub use node_claim::NodeClaim;
+pub use node_overlay::NodeOverlay;
+pub use node_pool::NodePool;
+pub use quantity::Quantity;
+pub use requirements::{NodeSelectorRequirement, Operator, Requirement, Requirements};
+pub use resources::Resources;
+pub use selectors::LabelSelector;
+pub use settings::{FeatureGates, Settings};
+pub use taints::{Taint, TaintEffect, Toleration};
+
+/// A point in time, as the Kubernetes API writes it.
+pub use jiff::Timestamp;
+/// A length of time.
+pub use jiff::SignedDuration;

@@ -1,0 +1,87 @@
+//! What every handler is given: the time, the settings, and where to write what it decided.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use spokeshave_model::Settings;
+
+use crate::Concern;
+
+/// One decision: becomes one JSON log line, and one line of the timeline in `local`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// A constant lower-case phrase or word: `create`, `launch`, `evict`, `terminate`, `skip`, ...
+    pub action: &'static str,
+    /// `Kind/name` or `Kind/namespace/name`.
+    pub object: String,
+    /// Why, for people.
+    pub reason: String,
+    /// Stable field names: `nodeclaim`, `instance_id`, `price_per_hour`, `request_id`, ...
+    pub fields: Map<String, Value>,
+    /// `true`: a person must act.
+    pub error: bool,
+}
+
+impl Decision {
+    pub fn new(action: &'static str, object: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { action, object: object.into(), reason: reason.into(), ..Self::default() }
+    }
+
+    /// Adds a field.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.fields.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Marks it as something a person must act on.
+    #[must_use]
+    pub fn as_error(mut self) -> Self {
+        self.error = true;
+        self
+    }
+}
+
+/// One sample of a metric under Karpenter's name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    pub name: &'static str,
+    pub value: f64,
+    /// CloudWatch unit: `Count`, `Seconds`, `None`.
+    pub unit: &'static str,
+    pub labels: Vec<(&'static str, String)>,
+}
+
+/// Takes decisions and metrics. In Lambda: standard output, as JSON and embedded metric format.
+pub trait Journal {
+    fn decision(&self, concern: Concern, decision: Decision);
+    fn metric(&self, metric: Metric);
+}
+
+/// One run of a handler.
+pub struct Invocation<'a> {
+    pub concern: Concern,
+    /// Read once, when the event arrived.
+    pub now: Timestamp,
+    /// When Lambda ends us: no irreversible call is started without time left to record its outcome.
+    pub deadline: Timestamp,
+    pub settings: &'a Settings,
+    pub journal: &'a dyn Journal,
+}
+
+impl Invocation<'_> {
+    /// Records a decision.
+    pub fn decide(&self, decision: Decision) {
+        self.journal.decision(self.concern, decision);
+    }
+
+    /// Records one occurrence.
+    pub fn count(&self, name: &'static str, labels: &[(&'static str, &str)]) {
+        self.sample(name, 1.0, "Count", labels);
+    }
+
+    /// Records a sample.
+    pub fn sample(&self, name: &'static str, value: f64, unit: &'static str, labels: &[(&'static str, &str)]) {
+        let labels = labels.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+        self.journal.metric(Metric { name, value, unit, labels });
+    }
+}

@@ -1,0 +1,21 @@
+//! What a decision reads and what it wants carried out, as small traits: the Kubernetes API ([`cluster`]), EC2
+//! ([`ec2`]), the other AWS services ([`aws`]), queues and the bus ([`queues`]), and the state table ([`state`]).
+//!
+//! Adapters implement them over the wire, the simulator in memory; handlers are generic over them and name in their
+//! signature exactly the ports that they may touch. Every call is an await point at which a process may die.
+
+pub mod aws;
+pub mod cluster;
+pub mod ec2;
+pub mod error;
+pub mod invocation;
+pub mod queues;
+pub mod state;
+
+pub use aws::{Eks, Iam, Pricing, Ssm};
+pub use cluster::{Cluster, ClusterError, Precondition, Selector};
+pub use ec2::Ec2;
+pub use error::AwsError;
+pub use invocation::{Decision, Invocation, Journal, Metric};
+pub use queues::{Bus, Concern, Key, Queues, Work};
+pub use state::{Record, StateError, StateKey, StateTable, When};
