@@ -4,7 +4,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// `True`, `False` or `Unknown`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum ConditionStatus {
     True,
@@ -113,7 +115,10 @@ impl ConditionSet<'_> {
 
     /// Removes an informational condition. Returns whether it was there.
     pub fn clear(&mut self, type_: &str) -> bool {
-        debug_assert!(type_ != READY && !self.dependents.contains(&type_), "{type_} is not informational");
+        debug_assert!(
+            type_ != READY && !self.dependents.contains(&type_),
+            "{type_} is not informational"
+        );
         let before = self.conditions.len();
         self.conditions.retain(|it| it.type_ != type_);
         let removed = self.conditions.len() != before;
@@ -172,7 +177,13 @@ mod tests {
     }
 
     fn set(conditions: &mut Vec<Condition>, generation: i64) -> ConditionSet<'_> {
-        ConditionSet { conditions, dependents: DEPENDENTS, generation, created: at(0), deleting: false }
+        ConditionSet {
+            conditions,
+            dependents: DEPENDENTS,
+            generation,
+            created: at(0),
+            deleting: false,
+        }
     }
 
     fn ready(conditions: &[Condition]) -> (ConditionStatus, &str, &str, i64) {
@@ -190,7 +201,12 @@ mod tests {
         assert_eq!(order, ["ValidationSucceeded", "NodeClassReady", "Ready"]);
         assert_eq!(
             ready(&list),
-            (Unknown, "ReconcilingDependents", "ValidationSucceeded=Unknown, NodeClassReady=Unknown", 0)
+            (
+                Unknown,
+                "ReconcilingDependents",
+                "ValidationSucceeded=Unknown, NodeClassReady=Unknown",
+                0
+            )
         );
         set(&mut list, 1).set_true("ValidationSucceeded", at(6));
         assert_eq!(ready(&list), (Unknown, "ReconcilingDependents", "NodeClassReady=Unknown", 0));

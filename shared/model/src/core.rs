@@ -334,7 +334,10 @@ impl Pod {
 
     /// Owned by a DaemonSet.
     pub fn is_daemon(&self) -> bool {
-        self.metadata.owner_references.iter().any(|it| it.kind == "DaemonSet" && it.api_version == "apps/v1")
+        self.metadata
+            .owner_references
+            .iter()
+            .any(|it| it.kind == "DaemonSet" && it.api_version == "apps/v1")
     }
 
     /// Owned by a Node: a static (mirror) pod.
@@ -770,7 +773,11 @@ pub struct CSINodeSpec {
 pub struct CSINodeDriver {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
     pub name: String,
-    #[serde(rename = "nodeID", skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
+    #[serde(
+        rename = "nodeID",
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_is_default"
+    )]
     pub node_id: String,
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
     pub topology_keys: Vec<String>,
@@ -853,7 +860,11 @@ pub struct LimitRangeSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LimitRangeItem {
-    #[serde(rename = "type", skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
+    #[serde(
+        rename = "type",
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_is_default"
+    )]
     pub type_: String,
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
     pub default: Resources,
@@ -873,7 +884,11 @@ kind!(Service, "", "v1", "Service", "services", true);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSpec {
-    #[serde(rename = "clusterIP", skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
+    #[serde(
+        rename = "clusterIP",
+        skip_serializing_if = "is_default",
+        deserialize_with = "null_is_default"
+    )]
     pub cluster_ip: String,
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
     pub selector: StringMap,

@@ -321,7 +321,11 @@ impl EC2NodeClass {
             created: self.metadata.creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH),
             deleting: self.metadata.deletion_timestamp.is_some(),
             conditions: &mut self.status.conditions,
-            dependents: if reserved_capacity { Self::DEPENDENTS_RESERVED } else { Self::DEPENDENTS },
+            dependents: if reserved_capacity {
+                Self::DEPENDENTS_RESERVED
+            } else {
+                Self::DEPENDENTS
+            },
         }
     }
 }

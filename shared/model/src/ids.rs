@@ -71,7 +71,8 @@ impl ProviderId {
 
     /// The instance id in it, in both forms; `None` when the text has another shape.
     pub fn instance_id(&self) -> Option<InstanceId> {
-        let rest = self.0.strip_prefix("aws:///").or_else(|| self.0.strip_prefix("kwok-aws:///"))?;
+        let rest =
+            self.0.strip_prefix("aws:///").or_else(|| self.0.strip_prefix("kwok-aws:///"))?;
         let (_zone, id) = rest.split_once('/')?;
         let well_formed = id.len() > 2
             && id.starts_with("i-")
@@ -81,7 +82,8 @@ impl ProviderId {
 
     /// The zone in it.
     pub fn zone(&self) -> Option<&str> {
-        let rest = self.0.strip_prefix("aws:///").or_else(|| self.0.strip_prefix("kwok-aws:///"))?;
+        let rest =
+            self.0.strip_prefix("aws:///").or_else(|| self.0.strip_prefix("kwok-aws:///"))?;
         rest.split_once('/').map(|(zone, _)| zone)
     }
 }

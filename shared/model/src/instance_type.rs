@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::{Requirement, Requirements, Resources, labels};
 
 /// How capacity is paid for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityType {
     /// An On-Demand Capacity Reservation or a capacity block.
@@ -160,14 +162,16 @@ impl InstanceType {
             .filter(|it| it.available && it.requirements().compatible(wanted, |_| true).is_ok())
             .filter_map(|it| Some((it, it.price?)))
             .min_by(|(a, p), (b, q)| {
-                p.total_cmp(q).then_with(|| (&a.zone, a.capacity_type).cmp(&(&b.zone, b.capacity_type)))
+                p.total_cmp(q)
+                    .then_with(|| (&a.zone, a.capacity_type).cmp(&(&b.zone, b.capacity_type)))
             })
     }
 }
 
 fn allocatable(mut capacity: Resources, overhead: &Resources) -> Resources {
     capacity.subtract(overhead);
-    let huge: Vec<_> = capacity.iter().filter(|(name, _)| name.starts_with("hugepages-")).map(|it| it.1).collect();
+    let huge: Vec<_> =
+        capacity.iter().filter(|(name, _)| name.starts_with("hugepages-")).map(|it| it.1).collect();
     if let Some(memory) = capacity.0.get_mut("memory") {
         for amount in huge {
             *memory -= amount;

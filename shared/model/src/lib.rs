@@ -43,7 +43,7 @@ pub use selectors::LabelSelector;
 pub use settings::{FeatureGates, Settings};
 pub use taints::{Taint, TaintEffect, Toleration};
 
-/// A point in time, as the Kubernetes API writes it.
-pub use jiff::Timestamp;
 /// A length of time.
 pub use jiff::SignedDuration;
+/// A point in time, as the Kubernetes API writes it.
+pub use jiff::Timestamp;

@@ -127,7 +127,9 @@ impl fmt::Display for ObjectKey {
 /// A kind of Kubernetes object: how it is named in the API and where its metadata is.
 ///
 /// Serialized form: the fields of the object without `apiVersion` and `kind`; [`to_value`] adds them.
-pub trait Kind: Clone + fmt::Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static {
+pub trait Kind:
+    Clone + fmt::Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
+{
     /// API group, empty for the core group.
     const GROUP: &'static str;
     const VERSION: &'static str;
@@ -284,7 +286,8 @@ mod tests {
 
     #[test]
     fn metadata_keeps_what_it_does_not_know() {
-        let value = json!({"name": "a", "selfLink": "/x", "managedFields": [{"manager": "kubectl"}]});
+        let value =
+            json!({"name": "a", "selfLink": "/x", "managedFields": [{"manager": "kubectl"}]});
         let meta: ObjectMeta = serde_json::from_value(value.clone()).expect("valid");
         assert_eq!(serde_json::to_value(&meta).expect("writes"), value);
     }

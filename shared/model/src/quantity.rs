@@ -168,7 +168,8 @@ fn parse(text: &str) -> Option<Quantity> {
                 return None;
             }
             // Beyond these powers every amount is zero (rounded up to a nano) or capped.
-            let power = digits.parse::<i64>().unwrap_or(if digits.starts_with('-') { -999 } else { 999 });
+            let power =
+                digits.parse::<i64>().unwrap_or(if digits.starts_with('-') { -999 } else { 999 });
             (1, 1, Format::DecimalExponent, power.clamp(-999, 999))
         }
         (None, None) => return None,
@@ -239,7 +240,11 @@ impl fmt::Display for Quantity {
         }
         if format == Format::DecimalExponent {
             let exponent = power as i32 * 3 - 9;
-            return if exponent == 0 { write!(f, "{amount}") } else { write!(f, "{amount}e{exponent}") };
+            return if exponent == 0 {
+                write!(f, "{amount}")
+            } else {
+                write!(f, "{amount}e{exponent}")
+            };
         }
         write!(f, "{amount}{}", ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"][power])
     }
@@ -369,7 +374,8 @@ mod tests {
             ("100Mi", "100Mi"),
             ("1500Mi", "1500Mi"),
             ("2000k", "2M"),
-            ("12E", "12E"),
+            ("12E", "9223372036854775807"), // capped at 2^63-1
+            ("9E", "9E"),
             ("-1500m", "-1500m"),
             ("+1", "1"),
             ("1e3", "1e3"),
@@ -391,7 +397,9 @@ mod tests {
 
     #[test]
     fn refuses_other_texts() {
-        for text in ["", "m", "1.2.3", "1 Gi", "1gi", "--1", "1e", "1e+", "abc", "1mi", "0x1", "1KiB", "é"] {
+        for text in
+            ["", "m", "1.2.3", "1 Gi", "1gi", "--1", "1e", "1e+", "abc", "1mi", "0x1", "1KiB", "é"]
+        {
             assert_eq!(text.parse::<Quantity>(), Err(QuantityError(text.to_owned())), "{text}");
         }
     }

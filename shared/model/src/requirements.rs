@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::labels;
 
 /// The operator of a requirement as the API writes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Operator {
     #[default]
@@ -31,7 +33,10 @@ pub enum Operator {
 pub struct NodeSelectorRequirement {
     pub key: String,
     pub operator: Operator,
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::meta::null_is_default")]
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "crate::meta::null_is_default"
+    )]
     pub values: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_values: Option<i32>,
@@ -64,7 +69,11 @@ pub struct Requirement {
 
 impl Requirement {
     /// Builds one, normalising the key. Bounds that are not integers allow nothing.
-    pub fn new(key: &str, operator: Operator, values: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    pub fn new(
+        key: &str,
+        operator: Operator,
+        values: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
         let values: BTreeSet<String> = values.into_iter().map(Into::into).collect();
         let mut requirement = Self {
             key: labels::normalize(key).to_owned(),
@@ -187,8 +196,12 @@ impl Requirement {
         }
         match (self.complement, other.complement) {
             (true, true) => true,
-            (true, false) => other.values.iter().any(|value| self.has(value) && other.within_bounds(value)),
-            (false, _) => self.values.iter().any(|value| self.within_bounds(value) && other.has(value)),
+            (true, false) => {
+                other.values.iter().any(|value| self.has(value) && other.within_bounds(value))
+            }
+            (false, _) => {
+                self.values.iter().any(|value| self.within_bounds(value) && other.has(value))
+            }
         }
     }
 
@@ -380,7 +393,9 @@ impl Requirements {
     pub fn intersects(&self, incoming: &Self) -> Result<(), Incompatible> {
         for (key, theirs) in &incoming.0 {
             let Some(mine) = self.0.get(key) else { continue };
-            let absent = |it: &Requirement| matches!(it.operator(), Operator::NotIn | Operator::DoesNotExist);
+            let absent = |it: &Requirement| {
+                matches!(it.operator(), Operator::NotIn | Operator::DoesNotExist)
+            };
             if !mine.intersects(theirs) && !(absent(mine) && absent(theirs)) {
                 return Err(Incompatible::Disjoint {
                     key: key.clone(),
@@ -401,10 +416,13 @@ impl Requirements {
         let best = |found: Vec<&str>| {
             found
                 .into_iter()
-                .min_by_key(|it| (it.split_once('/').map_or(*it, |(_, part)| part) != name, (*it).to_owned()))
+                .min_by_key(|it| {
+                    (it.split_once('/').map_or(*it, |(_, part)| part) != name, (*it).to_owned())
+                })
                 .map(str::to_owned)
         };
-        best(well_known.filter(plausible).collect()).or_else(|| best(own.filter(plausible).collect()))
+        best(well_known.filter(plausible).collect())
+            .or_else(|| best(own.filter(plausible).collect()))
     }
 
     /// The requirements as labels: one per single-valued `In`.
@@ -426,8 +444,12 @@ impl FromIterator<Requirement> for Requirements {
 impl fmt::Display for Requirements {
     /// Sorted by text, joined by `, `, without the restricted hostname label.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut texts: Vec<String> =
-            self.0.values().filter(|it| it.key != labels::HOSTNAME).map(ToString::to_string).collect();
+        let mut texts: Vec<String> = self
+            .0
+            .values()
+            .filter(|it| it.key != labels::HOSTNAME)
+            .map(ToString::to_string)
+            .collect();
         texts.sort();
         f.write_str(&texts.join(", "))
     }
@@ -464,7 +486,9 @@ mod tests {
     #[test] // scheduling 2, case 8
     fn an_undefined_key_names_the_likely_one() {
         let incoming: Requirements = [Requirement::equals("zone", "a")].into_iter().collect();
-        let error = Requirements::new().compatible(&incoming, labels::is_well_known).expect_err("undefined");
+        let error = Requirements::new()
+            .compatible(&incoming, labels::is_well_known)
+            .expect_err("undefined");
         assert_eq!(
             error.to_string(),
             "label \"zone\" does not have known values (typo of \"topology.kubernetes.io/zone\"?)"

@@ -95,7 +95,10 @@ mod tests {
     use super::*;
 
     fn list(amounts: &[(&str, &str)]) -> Resources {
-        amounts.iter().map(|(name, text)| ((*name).to_owned(), text.parse().expect("valid"))).collect()
+        amounts
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), text.parse().expect("valid")))
+            .collect()
     }
 
     #[test] // scheduling 3, case 6

@@ -13,7 +13,10 @@ pub struct LabelSelector {
         deserialize_with = "crate::meta::null_is_default"
     )]
     pub match_labels: StringMap,
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::meta::null_is_default")]
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "crate::meta::null_is_default"
+    )]
     pub match_expressions: Vec<LabelSelectorRequirement>,
 }
 
@@ -24,7 +27,10 @@ pub struct LabelSelectorRequirement {
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`; anything else matches nothing.
     pub operator: String,
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::meta::null_is_default")]
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "crate::meta::null_is_default"
+    )]
     pub values: Vec<String>,
 }
 

@@ -156,9 +156,9 @@ impl Settings {
         };
         let boolean = || parse_bool(value).ok_or_else(|| wrong("must be true or false"));
         let duration = |least: i64| {
-            parse_go(value)
-                .filter(|it| it.as_secs() >= least && !it.is_negative())
-                .ok_or_else(|| wrong(&format!("must be a duration of at least {least}s, such as 90s or 1h30m")))
+            parse_go(value).filter(|it| it.as_secs() >= least && !it.is_negative()).ok_or_else(
+                || wrong(&format!("must be a duration of at least {least}s, such as 90s or 1h30m")),
+            )
         };
         match name {
             "CLUSTER_NAME" => self.cluster_name = value.to_owned(),
@@ -177,7 +177,9 @@ impl Settings {
                     .parse()
                     .ok()
                     .filter(|it: &f64| it.is_finite() && *it >= 0.0)
-                    .ok_or_else(|| wrong("vm-memory-overhead-percent must be a fraction >= 0, such as 0.075"))?;
+                    .ok_or_else(|| {
+                        wrong("vm-memory-overhead-percent must be a fraction >= 0, such as 0.075")
+                    })?;
             }
             "INTERRUPTION_QUEUE" => self.interruption_queue = value.to_owned(),
             "RESERVED_ENIS" => {
@@ -210,7 +212,9 @@ impl Settings {
             "IGNORE_DRA_REQUESTS" => self.ignore_dra_requests = boolean()?,
             "SCHEDULER_CONFIG" => self.scheduler_config = value.to_owned(),
             "FEATURE_GATES" | "AWS_FEATURE_GATES" => {
-                self.gates.merge(value).map_err(|error| SettingError { name: name.to_owned(), ..error })?;
+                self.gates
+                    .merge(value)
+                    .map_err(|error| SettingError { name: name.to_owned(), ..error })?;
             }
             "AWS_REGION" => self.region = value.to_owned(),
             "AWS_ACCOUNT_ID" => self.account_id = value.to_owned(),

@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// What a taint does to pods that do not tolerate it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum TaintEffect {
     #[default]
@@ -86,7 +88,11 @@ impl Toleration {
             "Exists" => true,
             "Lt" | "Gt" => match (self.value.parse::<i64>(), taint.value.parse::<i64>()) {
                 (Ok(bound), Ok(value)) if !self.key.is_empty() => {
-                    if self.operator == "Lt" { value < bound } else { value > bound }
+                    if self.operator == "Lt" {
+                        value < bound
+                    } else {
+                        value > bound
+                    }
                 }
                 _ => false,
             },

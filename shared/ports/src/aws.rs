@@ -30,14 +30,21 @@ pub trait Iam {
         path: &str,
         tags: &BTreeMap<String, String>,
     ) -> Result<InstanceProfile, AwsError>;
-    async fn tag_instance_profile(&self, name: &str, tags: &BTreeMap<String, String>) -> Result<(), AwsError>;
+    async fn tag_instance_profile(
+        &self,
+        name: &str,
+        tags: &BTreeMap<String, String>,
+    ) -> Result<(), AwsError>;
     async fn add_role(&self, profile: &str, role: &str) -> Result<(), AwsError>;
     /// A role that is not in it is `Ok`.
     async fn remove_role(&self, profile: &str, role: &str) -> Result<(), AwsError>;
     /// One that is gone is `Ok`.
     async fn delete_instance_profile(&self, name: &str) -> Result<(), AwsError>;
     /// All profiles under `path_prefix`; tags are filled in.
-    async fn list_instance_profiles(&self, path_prefix: &str) -> Result<Vec<InstanceProfile>, AwsError>;
+    async fn list_instance_profiles(
+        &self,
+        path_prefix: &str,
+    ) -> Result<Vec<InstanceProfile>, AwsError>;
     /// `None` when the role does not exist.
     async fn get_role(&self, name: &str) -> Result<Option<String>, AwsError>;
 }

@@ -94,7 +94,12 @@ pub struct KubeEvent {
 
 impl KubeEvent {
     /// An event on `object`.
-    pub fn on<K: Kind>(object: &K, warning: bool, reason: &str, message: impl Into<String>) -> Self {
+    pub fn on<K: Kind>(
+        object: &K,
+        warning: bool,
+        reason: &str,
+        message: impl Into<String>,
+    ) -> Self {
         Self {
             kind: K::KIND,
             api_version: K::api_version(),
@@ -123,10 +128,20 @@ pub trait Cluster {
     /// Writes the difference between `old` and `new` outside `status` as a merge patch. No difference, no call.
     ///
     /// Removing the last finalizer of an object that is being deleted makes it go.
-    async fn patch<K: Kind>(&self, old: &K, new: &K, guard: Precondition) -> Result<Arc<K>, ClusterError>;
+    async fn patch<K: Kind>(
+        &self,
+        old: &K,
+        new: &K,
+        guard: Precondition,
+    ) -> Result<Arc<K>, ClusterError>;
 
     /// The same for `status`, through the status subresource.
-    async fn patch_status<K: Kind>(&self, old: &K, new: &K, guard: Precondition) -> Result<Arc<K>, ClusterError>;
+    async fn patch_status<K: Kind>(
+        &self,
+        old: &K,
+        new: &K,
+        guard: Precondition,
+    ) -> Result<Arc<K>, ClusterError>;
 
     /// Deletes the object if it still has `uid`. One that is gone, or another of the same name, is `Ok`.
     ///

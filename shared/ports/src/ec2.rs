@@ -406,7 +406,10 @@ pub struct InstanceStatusEvent {
 /// EC2 of one region.
 pub trait Ec2 {
     async fn describe_subnets(&self, filters: &[Filter]) -> Result<Vec<Subnet>, AwsError>;
-    async fn describe_security_groups(&self, filters: &[Filter]) -> Result<Vec<SecurityGroup>, AwsError>;
+    async fn describe_security_groups(
+        &self,
+        filters: &[Filter],
+    ) -> Result<Vec<SecurityGroup>, AwsError>;
     /// `owners` may hold `self`, `amazon` and account ids; empty: any.
     async fn describe_images(
         &self,
@@ -442,12 +445,18 @@ pub trait Ec2 {
     /// Instances by id; unknown ids are left out of the answer.
     async fn describe_instances(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, AwsError>;
     async fn find_instances(&self, filters: &[Filter]) -> Result<Vec<Instance>, AwsError>;
-    async fn describe_instance_status(&self, ids: &[InstanceId]) -> Result<Vec<InstanceStatus>, AwsError>;
+    async fn describe_instance_status(
+        &self,
+        ids: &[InstanceId],
+    ) -> Result<Vec<InstanceStatus>, AwsError>;
     /// Ids that are gone are `Ok`. Terminating twice is the same as once.
     async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<(), AwsError>;
     async fn create_tags(&self, ids: &[String], tags: &Tags) -> Result<(), AwsError>;
 
-    async fn describe_launch_templates(&self, filters: &[Filter]) -> Result<Vec<LaunchTemplate>, AwsError>;
+    async fn describe_launch_templates(
+        &self,
+        filters: &[Filter],
+    ) -> Result<Vec<LaunchTemplate>, AwsError>;
     async fn get_launch_template(&self, name: &str) -> Result<Option<LaunchTemplate>, AwsError>;
     /// Fails with `InvalidLaunchTemplateName.AlreadyExistsException` when the name is taken.
     async fn create_launch_template(

@@ -50,7 +50,9 @@ impl AwsError {
     pub fn is_already_exists(&self) -> bool {
         matches!(
             self.code.as_str(),
-            "EntityAlreadyExists" | "EntityAlreadyExistsException" | "InvalidLaunchTemplateName.AlreadyExistsException"
+            "EntityAlreadyExists"
+                | "EntityAlreadyExistsException"
+                | "InvalidLaunchTemplateName.AlreadyExistsException"
         )
     }
 
@@ -85,6 +87,9 @@ impl AwsError {
     pub fn is_retryable(&self) -> bool {
         self.is_throttled()
             || self.status >= 500
-            || matches!(self.code.as_str(), "Timeout" | "Connection" | "InternalError" | "Unavailable" | "ServiceUnavailable")
+            || matches!(
+                self.code.as_str(),
+                "Timeout" | "Connection" | "InternalError" | "Unavailable" | "ServiceUnavailable"
+            )
     }
 }

@@ -80,7 +80,13 @@ impl Invocation<'_> {
     }
 
     /// Records a sample.
-    pub fn sample(&self, name: &'static str, value: f64, unit: &'static str, labels: &[(&'static str, &str)]) {
+    pub fn sample(
+        &self,
+        name: &'static str,
+        value: f64,
+        unit: &'static str,
+        labels: &[(&'static str, &str)],
+    ) {
         let labels = labels.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
         self.journal.metric(Metric { name, value, unit, labels });
     }

@@ -139,7 +139,13 @@ pub trait Queues {
     ///
     /// Delivered at least once, in any order. For solvers, delayed work goes to their wake queue, and `group` is the
     /// FIFO message group (`pass` when empty).
-    async fn send(&self, to: Concern, work: &Work, delay: SignedDuration, group: &str) -> Result<(), AwsError>;
+    async fn send(
+        &self,
+        to: Concern,
+        work: &Work,
+        delay: SignedDuration,
+        group: &str,
+    ) -> Result<(), AwsError>;
 }
 
 /// An event for the custom bus: what changed, by key.

@@ -55,7 +55,11 @@ pub trait StateTable {
     async fn read(&self, key: &StateKey) -> Result<Option<Record>, StateError>;
 
     /// All records of a partition whose sort key begins with `prefix`, by sort key, without expired ones.
-    async fn query(&self, partition: &str, prefix: &str) -> Result<Vec<(String, Record)>, StateError>;
+    async fn query(
+        &self,
+        partition: &str,
+        prefix: &str,
+    ) -> Result<Vec<(String, Record)>, StateError>;
 
     /// Writes a record if `when` holds; returns its new version.
     async fn write(
