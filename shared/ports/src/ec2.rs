@@ -87,9 +87,12 @@ pub struct InstanceTypeInfo {
     pub neuron: Vec<NeuronInfo>,
     /// Habana and the like, from `inferenceAcceleratorInfo`.
     pub accelerators: Vec<AcceleratorInfo>,
+    /// `None` when EC2 gives no total.
     pub instance_storage: Option<InstanceStorageInfo>,
     /// `supported` or `unsupported`.
     pub nitro_enclaves: String,
+    /// `ProcessorInfo.SupportedFeatures`: `amd-sev-snp`, `nested-virtualization`, ...
+    pub processor_features: Vec<String>,
     pub current_generation: bool,
     pub dedicated_hosts: bool,
 }
@@ -113,6 +116,8 @@ pub struct NetworkInfo {
     /// `[card index, maximum interfaces]`.
     pub cards: Vec<(i64, i64)>,
     pub max_efa: Option<i64>,
+    /// `required`, `supported`, `unsupported`; empty when not told.
+    pub ena_support: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -146,6 +151,7 @@ pub struct AcceleratorInfo {
 pub struct InstanceStorageInfo {
     #[serde(rename = "totalGB")]
     pub total_gb: i64,
+    /// `NvmeSupport` is not `unsupported`.
     pub nvme: bool,
 }
 
