@@ -8,6 +8,7 @@
 //!
 //! Read first: [`meta::Kind`], then [`requirements::Requirements`].
 
+pub mod ami_family;
 pub mod capacity_buffer;
 pub mod conditions;
 pub mod core;
@@ -20,6 +21,7 @@ pub mod meta;
 pub mod node_claim;
 pub mod node_overlay;
 pub mod node_pool;
+pub mod pod_classes;
 pub mod quantity;
 pub mod requirements;
 pub mod resources;
@@ -27,6 +29,7 @@ pub mod selectors;
 pub mod settings;
 pub mod taints;
 
+pub use ami_family::{Alias, AmiFamily};
 pub use capacity_buffer::CapacityBuffer;
 pub use conditions::{Condition, ConditionStatus};
 pub use ec2_node_class::EC2NodeClass;
