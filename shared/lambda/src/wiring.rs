@@ -3,25 +3,82 @@
 use spokeshave_ports::Concern;
 
 /// Detail types on the custom bus and the concerns that their rules route them to.
+///
+/// A detail type is also the `reason` of the work. What the keys name is said beside each.
 pub const ROUTES: &[(&str, &[Concern])] = &[
+    // Pods that provisioning is to place; batched.
     ("PodsPending", &[Concern::Provision]),
+    // Something else that changes what can be placed (overlay, buffer, DaemonSet, volume claim, disrupted node);
+    // batched, the newest key of each kind.
+    ("ProvisionDue", &[Concern::Provision]),
+    // A Node or NodeClaim that has just begun to be deleted: its pods need a place, a static pool a replica.
+    ("PodsDisplaced", &[Concern::Provision]),
+    // Pod events in the sense of `lastPodEventTime`, DaemonSet pods excepted: the Node's name alone.
     ("PodBound", &[Concern::Lifecycle]),
-    ("PodGone", &[Concern::Lifecycle, Concern::Termination]),
-    ("NodeChanged", &[Concern::Lifecycle, Concern::Termination]),
-    ("NodeClaimChanged", &[Concern::Launch, Concern::Lifecycle]),
-    ("NodeClaimDeleting", &[Concern::Termination]),
-    ("NodeClaimGone", &[Concern::Nodepool, Concern::Provision]),
+    ("PodEnding", &[Concern::Lifecycle]),
+    ("PodGone", &[Concern::Lifecycle]),
+    // A pod event of any pod on a node that is being deleted: the Node's name alone.
+    ("DrainProgressed", &[Concern::Termination]),
+    // A PodDisruptionBudget allows more than before.
+    ("EvictionUnblocked", &[Concern::Termination]),
+    // A VolumeAttachment of a node that is being deleted is gone: the Node's name alone.
+    ("VolumeDetached", &[Concern::Termination]),
+    // Nodes. `NodeLost` are those of ours that went without being finalized.
+    ("NodeChanged", &[Concern::Lifecycle]),
+    ("NodeDeleting", &[Concern::Termination]),
+    ("NodeGone", &[Concern::Lifecycle, Concern::Termination]),
+    ("NodeLost", &[Concern::InstanceGc]),
+    // NodeClaims. `NodeClaimLost` are those that went without being finalized.
+    ("NodeClaimCreated", &[Concern::Launch, Concern::Lifecycle]),
+    ("NodeClaimChanged", &[Concern::Lifecycle]),
     ("NodeClaimRegistered", &[Concern::Tagging, Concern::Nodepool]),
-    ("NodePoolChanged", &[Concern::Nodepool, Concern::Provision, Concern::Disruption]),
-    ("NodeClassChanged", &[Concern::Nodeclass, Concern::Nodepool]),
+    ("NodeClaimDeleting", &[Concern::Termination]),
+    ("NodeClaimGone", &[Concern::Provision, Concern::Termination]),
+    ("NodeClaimLost", &[Concern::InstanceGc]),
+    // A NodeClaim that a disruption command may wait for is initialized, deleting or gone. Message group `commands`.
+    ("CommandProgressed", &[Concern::Disruption]),
+    // NodePools. `PoolCountsChanged` has the NodePool's name alone.
+    (
+        "NodePoolChanged",
+        &[Concern::Nodepool, Concern::Provision, Concern::Lifecycle, Concern::Disruption],
+    ),
+    ("NodePoolReady", &[Concern::Provision, Concern::Disruption]),
+    ("NodePoolGone", &[Concern::Nodepool, Concern::Disruption]),
+    ("PoolCountsChanged", &[Concern::Nodepool]),
+    // EC2NodeClasses: what is asked for, what was found, and whether the last NodeClaim of a class that is being
+    // deleted may be gone (the name alone).
+    ("NodeClassChanged", &[Concern::Nodeclass]),
+    ("NodeClassStatusChanged", &[Concern::Nodepool, Concern::Lifecycle]),
     ("NodeClassGone", &[Concern::InstanceProfileGc, Concern::Nodepool]),
+    ("NodeClassReleased", &[Concern::Nodeclass]),
+    // Something that the disruption pass reads has changed; batched, the newest key of each kind.
     ("DisruptionDue", &[Concern::Disruption]),
-    ("Sweep", &[Concern::Lifecycle, Concern::Termination, Concern::Nodeclass, Concern::Nodepool]),
+    // Every ten minutes, without keys: send a delayed message for whatever falls due before the next sweep.
+    (
+        "Sweep",
+        &[
+            Concern::Launch,
+            Concern::Lifecycle,
+            Concern::Tagging,
+            Concern::Termination,
+            Concern::Nodeclass,
+            Concern::Nodepool,
+        ],
+    ),
 ];
 
 /// The concerns that a detail type is routed to.
 pub fn routes(detail_type: &str) -> &'static [Concern] {
     ROUTES.iter().find(|(name, _)| *name == detail_type).map_or(&[], |(_, to)| to)
+}
+
+/// The message group that a rule gives to a FIFO queue; empty for standard queues.
+pub fn message_group(to: Concern, detail_type: &str) -> &'static str {
+    match (to.is_fifo(), detail_type) {
+        (false, _) => "",
+        (true, "CommandProgressed") => "commands",
+        (true, _) => "pass",
+    }
 }
 
 /// Functions on a schedule of their own, and how often in seconds.
@@ -34,45 +91,19 @@ pub const SCHEDULES: &[(Concern, u64)] = &[
     (Concern::CatalogRefresh, 300),
 ];
 
-/// How Lambda polls the queue of a concern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source {
-    pub concern: Concern,
-    /// Messages per invocation at most. FIFO queues allow 10.
-    pub batch_size: usize,
-    /// Seconds that Lambda gathers messages. FIFO queues allow none.
-    pub window: u64,
-    /// Invocations at the same time at most; a setting of the source, never reserved concurrency.
-    pub max_concurrency: usize,
-    /// The function's time limit in seconds.
-    pub timeout: u64,
-    /// Receives before a message goes to the dead-letter queue.
-    pub max_receives: u32,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Source {
-    /// Seconds a received message stays hidden: six times the limit, on FIFO queues the limit plus 30 s.
-    pub const fn visibility(&self) -> u64 {
-        if self.concern.is_fifo() { self.timeout + 30 } else { self.timeout * 6 }
+    #[test]
+    fn every_detail_type_is_there_once_and_reaches_somebody() {
+        for (at, (name, to)) in ROUTES.iter().enumerate() {
+            assert!(!to.is_empty(), "{name}");
+            assert!(ROUTES[..at].iter().all(|(other, _)| other != name), "{name}");
+        }
+        assert_eq!(routes("NoSuchType"), &[]);
+        assert_eq!(message_group(Concern::Disruption, "CommandProgressed"), "commands");
+        assert_eq!(message_group(Concern::Disruption, "DisruptionDue"), "pass");
+        assert_eq!(message_group(Concern::Lifecycle, "NodeChanged"), "");
     }
 }
-
-const fn source(concern: Concern, batch_size: usize, window: u64, max_concurrency: usize, timeout: u64) -> Source {
-    Source { concern, batch_size, window, max_concurrency, timeout, max_receives: 10 }
-}
-
-/// Every queue that a function reads. The bridge is started directly, not by a queue.
-pub const SOURCES: &[Source] = &[
-    source(Concern::Provision, 10, 0, 2, 60),
-    source(Concern::Launch, 10, 0, 10, 60),
-    source(Concern::Lifecycle, 100, 1, 5, 60),
-    source(Concern::Tagging, 50, 1, 2, 60),
-    source(Concern::Interruption, 100, 0, 5, 30),
-    source(Concern::Disruption, 10, 0, 2, 60),
-    source(Concern::Termination, 100, 1, 5, 60),
-    source(Concern::Nodeclass, 10, 1, 2, 60),
-    source(Concern::Nodepool, 50, 1, 2, 60),
-    source(Concern::InstanceGc, 10, 0, 2, 60),
-    source(Concern::InstanceProfileGc, 10, 0, 2, 60),
-    source(Concern::CatalogRefresh, 10, 0, 2, 120),
-];

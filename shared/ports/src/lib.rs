@@ -11,6 +11,7 @@ pub mod error;
 pub mod invocation;
 pub mod queues;
 pub mod state;
+pub mod watch;
 
 pub use aws::{Eks, Iam, Pricing, Ssm};
 pub use cluster::{Cluster, ClusterError, Precondition, Selector};
@@ -19,3 +20,4 @@ pub use error::AwsError;
 pub use invocation::{Decision, Invocation, Journal, Metric};
 pub use queues::{Bus, Concern, Key, Queues, Work};
 pub use state::{Record, StateError, StateKey, StateTable, When};
+pub use watch::Change;
