@@ -57,7 +57,7 @@ impl NodeSelectorRequirement {
 /// One key's allowed values: listed ones, or all but listed ones (`complement`), within inclusive bounds.
 ///
 /// Bounds are kept on complements only; concrete sets have them applied.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirement {
     pub key: String,
     pub complement: bool,
@@ -274,7 +274,7 @@ pub enum Incompatible {
 }
 
 /// Requirements by (normalised) key. An absent key allows anything.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirements(BTreeMap<String, Requirement>);
 
 impl Requirements {
