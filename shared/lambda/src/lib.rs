@@ -3,6 +3,10 @@
 //! Without the feature `runtime` this crate is plain data and rules, as the simulator uses it.
 
 pub mod events;
+#[cfg(feature = "runtime")]
+pub mod runtime;
+#[cfg(feature = "runtime")]
+pub mod telemetry;
 pub mod wiring;
 
 pub use events::{BatchAnswer, SqsBatch, SqsRecord};

@@ -1,0 +1,366 @@
+//! The loop of a function: events in, partial answers out.
+//!
+//! A function's main reads [`Startup`] (settings; a setting that does not parse ends it before the first event), makes
+//! its clients, and hands a handler to [`Startup::run`]. Panics are caught: the records of a batch that panicked are
+//! then handled one by one, so that one bad record is delivered again alone. A handler that comes near its deadline is
+//! dropped at the call it waits for, which it must stand like being killed there, and its batch is delivered again.
+
+use std::{
+    any::Any,
+    future::Future,
+    panic::AssertUnwindSafe,
+    pin::pin,
+    task::Poll,
+    time::{Duration, SystemTime},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use lambda_runtime::{Error, LambdaEvent, service_fn};
+use serde_json::Value;
+use spokeshave_model::{Settings, settings::SettingError};
+use spokeshave_ports::{Concern, Decision, Invocation, Journal};
+
+use crate::{
+    BatchAnswer, SqsBatch,
+    telemetry::{Current, Stdout, Telemetry},
+};
+
+/// What is kept back of Lambda's time to answer and to write logs.
+const RESERVE: SignedDuration = SignedDuration::from_millis(500);
+
+/// What a main has before it makes clients.
+#[derive(Clone, Debug)]
+pub struct Startup {
+    pub concern: Concern,
+    pub settings: Settings,
+    pub telemetry: Telemetry,
+}
+
+impl Startup {
+    /// Reads settings and starts telemetry.
+    ///
+    /// # Errors
+    /// A setting that does not parse, or no `CLUSTER_NAME`. It has been logged; the caller ends the process, so that
+    /// nothing is done by half-understood settings and the messages stay in their queue.
+    pub fn from_env(concern: Concern) -> Result<Self, SettingError> {
+        let level = std::env::var("LOG_LEVEL").unwrap_or_default();
+        let settings = settings(std::env::vars());
+        let cluster = settings.as_ref().map_or("", |it| it.cluster_name.as_str());
+        let telemetry = Telemetry::new(concern, cluster, Stdout);
+        telemetry.install(&level);
+        match settings {
+            Ok(settings) => Ok(Self { concern, settings, telemetry }),
+            Err(error) => {
+                let decision = Decision::new("refuse", "Settings", error.to_string())
+                    .with("setting", error.name.as_str())
+                    .as_error();
+                telemetry.decision(concern, decision);
+                Err(error)
+            }
+        }
+    }
+
+    /// Serves a function that an SQS queue triggers, until Lambda ends the process.
+    ///
+    /// # Errors
+    /// When the Lambda Runtime API cannot be reached.
+    pub async fn run<H>(&self, handler: H) -> Result<(), Error>
+    where
+        H: AsyncFn(&SqsBatch, &Invocation<'_>) -> BatchAnswer,
+    {
+        let handler = &handler;
+        lambda_runtime::run(service_fn(|event: LambdaEvent<Value>| async move {
+            let cx = self.begin(&event.context);
+            let batch = match serde_json::from_value::<SqsBatch>(event.payload) {
+                Ok(batch) => batch,
+                Err(error) => {
+                    cx.decide(Decision::new("drop", "Event", error.to_string()).as_error());
+                    return Err(Error::from(error));
+                }
+            };
+            let answer = answer(self.concern, &batch, &cx, handler).await;
+            self.telemetry.flush(Timestamp::now());
+            Ok(answer)
+        }))
+        .await
+    }
+
+    /// Serves a function that is invoked directly, with the event as it is.
+    ///
+    /// # Errors
+    /// When the Lambda Runtime API cannot be reached.
+    pub async fn run_direct<H>(&self, handler: H) -> Result<(), Error>
+    where
+        H: AsyncFn(Value, &Invocation<'_>) -> Result<Value, String>,
+    {
+        let handler = &handler;
+        lambda_runtime::run(service_fn(|event: LambdaEvent<Value>| async move {
+            let cx = self.begin(&event.context);
+            let outcome = caught(handler(event.payload, &cx)).await;
+            let outcome = outcome.unwrap_or_else(|panic| Err(format!("panic: {panic}")));
+            if let Err(reason) = &outcome {
+                cx.decide(Decision::new("fail", "Event", reason.as_str()).as_error());
+            }
+            self.telemetry.flush(Timestamp::now());
+            outcome.map_err(Error::from)
+        }))
+        .await
+    }
+
+    fn begin(&self, context: &lambda_runtime::Context) -> Invocation<'_> {
+        let now = Timestamp::now();
+        let trace_id = context.xray_trace_id.clone().unwrap_or_default();
+        self.telemetry.begin(Current { request_id: context.request_id.clone(), trace_id });
+        let deadline = i64::try_from(context.deadline).ok();
+        let deadline = deadline.and_then(|it| Timestamp::from_millisecond(it).ok());
+        Invocation {
+            concern: self.concern,
+            now,
+            deadline: deadline.unwrap_or(now) - RESERVE,
+            settings: &self.settings,
+            journal: &self.telemetry,
+        }
+    }
+}
+
+/// Settings from environment variables; names that are not ours are passed over.
+///
+/// # Errors
+/// The first variable that does not parse, or an empty `CLUSTER_NAME`.
+pub fn settings(
+    variables: impl IntoIterator<Item = (String, String)>,
+) -> Result<Settings, SettingError> {
+    let mut variables: Vec<(String, String)> = variables.into_iter().collect();
+    // AWS_FEATURE_GATES is merged over FEATURE_GATES, whatever the order of the environment.
+    variables.sort_by_key(|(name, _)| (name == "AWS_FEATURE_GATES", name.clone()));
+    let mut settings = Settings::default();
+    for (name, value) in &variables {
+        settings.set(name, value)?;
+    }
+    if settings.cluster_name.is_empty() {
+        return Err(SettingError {
+            name: "CLUSTER_NAME".into(),
+            value: String::new(),
+            problem: "must be set".into(),
+        });
+    }
+    Ok(settings)
+}
+
+/// Answers a batch: the handler's own answer, or what can be saved of it after a panic or at the deadline.
+async fn answer<H>(
+    concern: Concern,
+    batch: &SqsBatch,
+    cx: &Invocation<'_>,
+    handler: &H,
+) -> BatchAnswer
+where
+    H: AsyncFn(&SqsBatch, &Invocation<'_>) -> BatchAnswer,
+{
+    let mut answer = match guarded(batch, cx, handler).await {
+        Outcome::Answered(answer) => answer,
+        Outcome::OutOfTime => all_of(batch),
+        Outcome::Panicked(_) if batch.records.len() <= 1 => all_of(batch),
+        Outcome::Panicked(_) => {
+            let mut answer = BatchAnswer::done();
+            for record in &batch.records {
+                let alone = SqsBatch { records: vec![record.clone()] };
+                match guarded(&alone, cx, handler).await {
+                    Outcome::Answered(one) => answer.failures.extend(one.failures),
+                    Outcome::Panicked(_) | Outcome::OutOfTime => answer.retry(record),
+                }
+            }
+            answer
+        }
+    };
+    if concern.is_fifo() {
+        keep_order(batch, &mut answer);
+    }
+    answer
+}
+
+/// On a FIFO queue everything from the first failure on is delivered again, or later messages would overtake it.
+fn keep_order(batch: &SqsBatch, answer: &mut BatchAnswer) {
+    let failed = |id: &str| answer.failures.iter().any(|it| it.message_id == id);
+    if let Some(first) = batch.records.iter().position(|it| failed(&it.message_id)) {
+        let mut ordered = BatchAnswer::done();
+        batch.records.iter().skip(first).for_each(|record| ordered.retry(record));
+        *answer = ordered;
+    }
+}
+
+fn all_of(batch: &SqsBatch) -> BatchAnswer {
+    let mut answer = BatchAnswer::done();
+    batch.records.iter().for_each(|record| answer.retry(record));
+    answer
+}
+
+enum Outcome {
+    Answered(BatchAnswer),
+    Panicked(#[allow(dead_code, reason = "read by tests")] String),
+    OutOfTime,
+}
+
+async fn guarded<H>(batch: &SqsBatch, cx: &Invocation<'_>, handler: &H) -> Outcome
+where
+    H: AsyncFn(&SqsBatch, &Invocation<'_>) -> BatchAnswer,
+{
+    let left = time_left(cx.deadline, SystemTime::now());
+    match tokio::time::timeout(left, caught(handler(batch, cx))).await {
+        Ok(Ok(answer)) => Outcome::Answered(answer),
+        Ok(Err(panic)) => {
+            let ids: Vec<&str> = batch.records.iter().map(|it| it.message_id.as_str()).collect();
+            cx.decide(
+                Decision::new("panic", "Batch", panic.as_str()).with("message_ids", ids).as_error(),
+            );
+            Outcome::Panicked(panic)
+        }
+        Err(_) => {
+            let reason = "the time limit came before the batch was done";
+            cx.decide(
+                Decision::new("retry", "Batch", reason)
+                    .with("records", batch.records.len())
+                    .as_error(),
+            );
+            Outcome::OutOfTime
+        }
+    }
+}
+
+/// Time until `deadline`; never negative.
+fn time_left(deadline: Timestamp, now: SystemTime) -> Duration {
+    SystemTime::from(deadline).duration_since(now).unwrap_or_default()
+}
+
+/// Runs a future; a panic becomes its message.
+async fn caught<F: Future>(future: F) -> Result<F::Output, String> {
+    let mut future = pin!(future);
+    std::future::poll_fn(move |cx| {
+        match std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(panic) => Poll::Ready(Err(text_of(panic.as_ref()))),
+        }
+    })
+    .await
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|it| (*it).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use spokeshave_ports::Metric;
+
+    use super::*;
+    use crate::SqsRecord;
+
+    #[derive(Default)]
+    struct Kept(RefCell<Vec<(String, bool)>>);
+
+    impl Journal for Kept {
+        fn decision(&self, _: Concern, decision: Decision) {
+            self.0.borrow_mut().push((decision.action.to_owned(), decision.error));
+        }
+
+        fn metric(&self, _: Metric) {}
+    }
+
+    fn batch(ids: &[&str]) -> SqsBatch {
+        let record = |id: &&str| SqsRecord { message_id: (*id).to_owned(), ..SqsRecord::default() };
+        SqsBatch { records: ids.iter().map(record).collect() }
+    }
+
+    fn failed(answer: &BatchAnswer) -> Vec<&str> {
+        answer.failures.iter().map(|it| it.message_id.as_str()).collect()
+    }
+
+    fn run<H>(
+        concern: Concern,
+        ids: &[&str],
+        left: SignedDuration,
+        handler: H,
+    ) -> (BatchAnswer, Kept)
+    where
+        H: AsyncFn(&SqsBatch, &Invocation<'_>) -> BatchAnswer,
+    {
+        let kept = Kept::default();
+        let settings = Settings::default();
+        let now = Timestamp::now();
+        let cx =
+            Invocation { concern, now, deadline: now + left, settings: &settings, journal: &kept };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let answer =
+            runtime.expect("a runtime").block_on(answer(concern, &batch(ids), &cx, &handler));
+        (answer, kept)
+    }
+
+    const MINUTE: SignedDuration = SignedDuration::from_secs(60);
+
+    #[test]
+    fn a_panic_costs_only_its_record() {
+        let done = RefCell::new(Vec::new());
+        let (answer, kept) = run(Concern::Lifecycle, &["a", "b", "c"], MINUTE, async |batch, _| {
+            for record in &batch.records {
+                assert!(record.message_id != "b", "b is broken");
+                done.borrow_mut().push(record.message_id.clone());
+            }
+            BatchAnswer::done()
+        });
+        assert_eq!(failed(&answer), ["b"]);
+        // `a` was done twice: handlers stand that.
+        assert_eq!(*done.borrow(), ["a", "a", "c"]);
+        assert_eq!(*kept.0.borrow(), [("panic".to_owned(), true), ("panic".to_owned(), true)]);
+    }
+
+    #[test]
+    fn a_fifo_batch_fails_from_the_first_failure_on() {
+        let handler = async |batch: &SqsBatch, _: &Invocation<'_>| {
+            let mut answer = BatchAnswer::done();
+            answer.retry(&batch.records[1]);
+            answer
+        };
+        let (answer, _) = run(Concern::Provision, &["a", "b", "c"], MINUTE, handler);
+        assert_eq!(failed(&answer), ["b", "c"]);
+        let (answer, _) = run(Concern::Launch, &["a", "b", "c"], MINUTE, handler);
+        assert_eq!(failed(&answer), ["b"]);
+    }
+
+    #[test]
+    fn a_batch_that_runs_out_of_time_is_delivered_again() {
+        let (answer, kept) =
+            run(Concern::Launch, &["a", "b"], SignedDuration::ZERO, async |_, _| {
+                std::future::pending::<()>().await;
+                BatchAnswer::done()
+            });
+        assert_eq!(failed(&answer), ["a", "b"]);
+        assert_eq!(*kept.0.borrow(), [("retry".to_owned(), true)]);
+    }
+
+    #[test]
+    fn settings_come_by_their_environment_names() {
+        let read = |variables: &[(&str, &str)]| {
+            settings(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())))
+        };
+        let good = read(&[
+            ("AWS_FEATURE_GATES", "NodeRepair=false"),
+            ("CLUSTER_NAME", "prod"),
+            ("FEATURE_GATES", "NodeRepair=true,SpotToSpotConsolidation=true"),
+            ("PATH", "/bin"),
+        ]);
+        let good = good.expect("valid");
+        assert_eq!(good.cluster_name, "prod");
+        assert!(good.gates.spot_to_spot_consolidation && !good.gates.node_repair);
+
+        let name = |variables| read(variables).expect_err("refused").name;
+        assert_eq!(name(&[]), "CLUSTER_NAME");
+        assert_eq!(name(&[("CLUSTER_NAME", "prod"), ("RESERVED_ENIS", "-1")]), "RESERVED_ENIS");
+    }
+}
