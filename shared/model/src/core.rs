@@ -792,6 +792,14 @@ pub struct VolumeNodeResources {
     pub count: Option<i32>,
 }
 
+/// CSIDriver, `storage.k8s.io/v1`: known so that clusters can be read; no decision reads a field of its `spec`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CSIDriver {
+    pub metadata: ObjectMeta,
+}
+kind!(CSIDriver, "storage.k8s.io", "v1", "CSIDriver", "csidrivers", false);
+
 /// VolumeAttachment, `storage.k8s.io/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -1,0 +1,39 @@
+//! One module per command, each with its `Args` and `run`.
+//!
+//! To add a command: a file in `commands/`, a `mod` line, and a line in the list below.
+
+use clap::Subcommand;
+
+use crate::{ExitStatus, Failure, Output};
+
+/// `run(&Args, &Output)` of each command, by name. Doc comments are the one-line help texts.
+macro_rules! commands {
+    ($($(#[doc = $help:literal])+ $name:ident => $module:ident,)+) => {
+        $(pub mod $module;)+
+
+        /// The commands.
+        #[derive(Debug, Subcommand)]
+        pub enum Command {
+            $($(#[doc = $help])+ $name($module::Args),)+
+        }
+
+        impl Command {
+            /// Carries the command out.
+            ///
+            /// # Errors
+            /// When the call or an input is unusable.
+            pub fn run(&self, out: &Output) -> Result<ExitStatus, Failure> {
+                match self {
+                    $(Self::$name(args) => $module::run(args, out),)+
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    /// Prints a completion script for a shell
+    Completions => completions,
+    /// Prints the version
+    Version => version,
+}
