@@ -1,1 +1,136 @@
-//! See ARCHITECTURE.md.
+//! The function `lifecycle`: keeps living NodeClaims and their Nodes in step with each other.
+//!
+//! Work names NodeClaims, Nodes, Pods, NodePools or EC2NodeClasses; all lead to claims, and each claim is read fresh
+//! and reconciled once per batch, however many messages name it. `spokeshave_lifecycle::claim` decides; this crate
+//! reads, carries out, and arranges to be woken.
+
+mod health;
+mod reconcile;
+mod targets;
+mod world;
+
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_lambda::{BatchAnswer, SqsBatch};
+use spokeshave_model::{Kind, NodeClaim};
+use spokeshave_ports::{
+    AwsError, Cluster, ClusterError, Decision, Ec2, Invocation, Key, Queues, StateError,
+    StateTable, Work, wakes::WakeError,
+};
+
+use crate::{reconcile::Reconciler, targets::Targets, world::World};
+
+/// Why a claim could not be brought further in this run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error("cluster")]
+    Cluster(#[from] ClusterError),
+    #[error("state table")]
+    State(#[from] StateError),
+    #[error("AWS")]
+    Aws(#[from] AwsError),
+    #[error("wake-up")]
+    Wake(#[from] WakeError),
+}
+
+impl Trouble {
+    /// Somebody else wrote first: a fresh look helps at once.
+    fn is_conflict(&self) -> bool {
+        matches!(
+            self,
+            Self::Cluster(ClusterError::Conflict { .. }) | Self::State(StateError::Conflict(_))
+        )
+    }
+
+    /// Another try later may help.
+    fn is_retryable(&self) -> bool {
+        match self {
+            Self::Cluster(error) => error.is_retryable(),
+            Self::Aws(error) => error.is_retryable(),
+            Self::State(_) | Self::Wake(_) => true,
+        }
+    }
+
+    /// The error with its sources, once.
+    fn text(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            source = error.source();
+        }
+        text
+    }
+}
+
+/// The first pause after a failure; doubled with every further one. As in Karpenter 1.x.
+const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(1);
+/// The longest pause after a failure. As in Karpenter 1.x.
+const LONGEST_RETRY: SignedDuration = SignedDuration::from_secs(60);
+/// So many failures in a row, and the message goes back to its queue, whose dead-letter queue it reaches in the end.
+const MOST_RETRIES: u32 = 12;
+
+/// Handles a batch.
+pub async fn handle(
+    batch: &SqsBatch,
+    cluster: &impl Cluster,
+    ec2: &impl Ec2,
+    state: &impl StateTable,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) -> BatchAnswer {
+    let mut answer = BatchAnswer::done();
+    let world = World::new(cluster);
+    let now = whole_seconds(cx.now);
+    let mut targets = Targets::default();
+    for (index, record) in batch.records.iter().enumerate() {
+        let work = match record.work() {
+            Ok(work) => work,
+            Err(error) => {
+                let reason = format!("malformed message: {error}");
+                cx.decide(Decision::new("drop", record.message_id.as_str(), reason).as_error());
+                continue;
+            }
+        };
+        let sent_at = record.sent_at().map_or(now, whole_seconds).min(now);
+        if let Err(error) = targets.add(index, &work, sent_at, cluster, &world).await {
+            cx.decide(Decision::new("retry", record.message_id.as_str(), error.text()));
+            answer.retry(record);
+        }
+    }
+    let reconciler = Reconciler { cluster, ec2, state, queues, world: &world, cx, now };
+    for (name, target) in &targets.claims {
+        let Err(error) = reconciler.run(name, target).await else { continue };
+        let object = format!("NodeClaim/{name}");
+        if !error.is_retryable() {
+            cx.decide(Decision::new("fail", object, error.text()).as_error());
+            continue;
+        }
+        cx.decide(Decision::new("retry", object, error.text()));
+        if !retry_later(name, target.failures, queues, cx).await {
+            for record in target.records.iter().filter_map(|index| batch.records.get(*index)) {
+                if !answer.failures.iter().any(|it| it.message_id == record.message_id) {
+                    answer.retry(record);
+                }
+            }
+        }
+    }
+    answer
+}
+
+/// Has the claim looked at again after a pause that grows with its failures in a row. A message that stays hidden
+/// for the whole visibility time-out would come too late.
+async fn retry_later(name: &str, failures: u32, queues: &impl Queues, cx: &Invocation<'_>) -> bool {
+    if failures >= MOST_RETRIES {
+        return false;
+    }
+    let pause = FIRST_RETRY.saturating_mul(1 << failures.min(6)).min(LONGEST_RETRY);
+    let key = Key { kind: NodeClaim::KIND.into(), name: name.into(), ..Key::default() };
+    let work = Work { depth: failures + 1, ..Work::new(targets::RETRY, vec![key]) };
+    queues.send(cx.concern, &work, pause, "").await.is_ok()
+}
+
+/// Kubernetes writes times without a fraction.
+fn whole_seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}

@@ -11,6 +11,7 @@ pub mod error;
 pub mod invocation;
 pub mod queues;
 pub mod state;
+pub mod wakes;
 pub mod watch;
 
 pub use aws::{Eks, Iam, Pricing, Ssm};

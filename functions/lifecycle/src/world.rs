@@ -1,0 +1,113 @@
+//! What one run has read of the cluster. Lists are read at most once per run, and only when needed.
+
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+
+use spokeshave_model::{NodeClaim, NodePool, ObjectKey, ProviderId, core::Node};
+use spokeshave_ports::{Cluster, ClusterError, Selector};
+
+type Index<T> = BTreeMap<ProviderId, Vec<Arc<T>>>;
+
+/// Reads of one run.
+pub struct World<'a, C> {
+    cluster: &'a C,
+    nodes: RefCell<Option<Arc<Index<Node>>>>,
+    claims: RefCell<Option<Arc<Vec<Arc<NodeClaim>>>>>,
+    pools: RefCell<BTreeMap<String, Option<Arc<NodePool>>>>,
+}
+
+impl<'a, C: Cluster> World<'a, C> {
+    pub fn new(cluster: &'a C) -> Self {
+        Self {
+            cluster,
+            nodes: RefCell::default(),
+            claims: RefCell::default(),
+            pools: RefCell::default(),
+        }
+    }
+
+    /// Forgets what may have changed: the next look is fresh.
+    pub fn forget(&self) {
+        self.nodes.replace(None);
+        self.claims.replace(None);
+        self.pools.borrow_mut().clear();
+    }
+
+    /// All claims.
+    pub async fn claims(&self) -> Result<Arc<Vec<Arc<NodeClaim>>>, ClusterError> {
+        if let Some(known) = self.claims.borrow().clone() {
+            return Ok(known);
+        }
+        let claims = Arc::new(self.cluster.list::<NodeClaim>(&Selector::all()).await?);
+        self.claims.replace(Some(claims.clone()));
+        Ok(claims)
+    }
+
+    async fn node_index(&self) -> Result<Arc<Index<Node>>, ClusterError> {
+        if let Some(known) = self.nodes.borrow().clone() {
+            return Ok(known);
+        }
+        let mut index = Index::new();
+        for node in self.cluster.list::<Node>(&Selector::all()).await? {
+            index.entry(node.spec.provider_id.clone()).or_default().push(node);
+        }
+        let index = Arc::new(index);
+        self.nodes.replace(Some(index.clone()));
+        Ok(index)
+    }
+
+    /// All Nodes with the claim's provider id.
+    ///
+    /// Once a claim is initialized its node is known by name; only if that one is not there all nodes are looked at.
+    pub async fn nodes_of(&self, claim: &NodeClaim) -> Result<Vec<Arc<Node>>, ClusterError> {
+        let id = &claim.status.provider_id;
+        if id.is_empty() {
+            return Ok(Vec::new());
+        }
+        let listed = self.nodes.borrow().is_some();
+        if !listed && claim.is_true(NodeClaim::INITIALIZED) && !claim.status.node_name.is_empty() {
+            let key = ObjectKey::cluster(&claim.status.node_name);
+            let node = self.cluster.get::<Node>(&key).await?;
+            if let Some(node) = node.filter(|it| &it.spec.provider_id == id) {
+                return Ok(vec![node]);
+            }
+        }
+        Ok(self.node_index().await?.get(id).cloned().unwrap_or_default())
+    }
+
+    /// The pool that the claim's label names.
+    pub async fn pool_of(&self, claim: &NodeClaim) -> Result<Option<Arc<NodePool>>, ClusterError> {
+        let Some(name) = claim.nodepool() else { return Ok(None) };
+        if let Some(known) = self.pools.borrow().get(name).cloned() {
+            return Ok(known);
+        }
+        let pool = self.cluster.get::<NodePool>(&ObjectKey::cluster(name)).await?;
+        self.pools.borrow_mut().insert(name.to_owned(), pool.clone());
+        Ok(pool)
+    }
+
+    /// The claims of a node: by the owner that registration wrote, else by provider id.
+    pub async fn claims_of(&self, node: &Node) -> Result<Vec<String>, ClusterError> {
+        for owner in node.metadata.owner_references.iter().filter(|it| it.kind == "NodeClaim") {
+            let claim = self.cluster.get::<NodeClaim>(&ObjectKey::cluster(&owner.name)).await?;
+            if claim.is_some_and(|it| {
+                it.metadata.uid == owner.uid && it.status.provider_id == node.spec.provider_id
+            }) {
+                return Ok(vec![owner.name.clone()]);
+            }
+        }
+        let id = &node.spec.provider_id;
+        if id.is_empty() {
+            return Ok(Vec::new());
+        }
+        let claims = self.claims().await?;
+        let matching = claims.iter().filter(|it| &it.status.provider_id == id);
+        Ok(matching.map(|it| it.metadata.name.clone()).collect())
+    }
+
+    /// The claims that were registered with a node of this name.
+    pub async fn claims_by_node_name(&self, name: &str) -> Result<Vec<String>, ClusterError> {
+        let claims = self.claims().await?;
+        let matching = claims.iter().filter(|it| it.status.node_name == name);
+        Ok(matching.map(|it| it.metadata.name.clone()).collect())
+    }
+}

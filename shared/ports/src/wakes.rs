@@ -1,0 +1,63 @@
+//! "Look at this object again then", without a message for every time that somebody says so.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use crate::{AwsError, Concern, Key, Queues, StateError, StateKey, StateTable, When, Work};
+
+/// The longest delay of a queue message. What falls due later is left to the sweep.
+pub const LONGEST_DELAY: SignedDuration = SignedDuration::from_mins(15);
+
+/// Partition of the state table with the time of the next wake-up per concern and object. Lost: some wake-ups come
+/// twice, which harms nothing.
+pub const PARTITION: &str = "wake";
+
+/// So many wake-ups in a row without any event between them, and the sweep takes over.
+pub const DEEPEST: u32 = 500;
+
+/// Why a wake-up could not be arranged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WakeError {
+    #[error("state table")]
+    State(#[from] StateError),
+    #[error("queue")]
+    Queue(#[from] AwsError),
+}
+
+/// Sends one delayed message of reason `Wake` for `key` that is delivered at `due`, rounded up to a second.
+///
+/// Nothing is sent when one that comes no later is on its way already (its run will look again), or when `due` is
+/// further away than [`LONGEST_DELAY`]. `depth` is that of the work in hand. The record is written after the message
+/// was sent: killed in between, a second message is sent later, never none. Returns whether one was sent.
+///
+/// # Errors
+/// When the queue or the table does not answer.
+pub async fn wake_once(
+    state: &impl StateTable,
+    queues: &impl Queues,
+    concern: Concern,
+    key: Key,
+    due: Timestamp,
+    now: Timestamp,
+    depth: u32,
+) -> Result<bool, WakeError> {
+    let wait = due.duration_since(now).max(SignedDuration::from_secs(1));
+    if wait > LONGEST_DELAY || depth >= DEEPEST {
+        return Ok(false);
+    }
+    let owner = if key.uid.is_empty() { key.name.as_str() } else { key.uid.as_str() };
+    let record = StateKey::new(PARTITION, &format!("{concern}/{}/{owner}", key.kind));
+    let pending = state
+        .read(&record)
+        .await?
+        .and_then(|it| it.data.get("due")?.as_str()?.parse::<Timestamp>().ok());
+    if pending.is_some_and(|it| it > now && it <= due) {
+        return Ok(false);
+    }
+    let seconds = wait.as_secs() + i64::from(wait.subsec_nanos() > 0);
+    let work = Work { due: Some(due), depth: depth + 1, ..Work::new("Wake", vec![key]) };
+    queues.send(concern, &work, SignedDuration::from_secs(seconds), "").await?;
+    let expires_at = due.checked_add(LONGEST_DELAY).ok();
+    state.write(&record, json!({"due": due}), expires_at, When::Always).await?;
+    Ok(true)
+}
