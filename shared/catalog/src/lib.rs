@@ -1,1 +1,20 @@
-//! See ARCHITECTURE.md.
+//! What can be bought: instance types with their labels, capacity and overhead for one EC2NodeClass, offerings with
+//! prices and availability, and what is remembered about them.
+//!
+//! Decides nothing about a cluster and does no I/O of its own: [`stored`] reads and writes through the state table's
+//! port. Which types a claim may be launched with, and how, is here too ([`launch`]); carrying it out is the launch
+//! function's. Read first: [`Catalog::instance_types`], then [`MarketView`].
+
+pub mod builtin;
+pub mod capacity;
+mod catalog;
+pub mod description;
+pub mod expressions;
+pub mod kubelet;
+pub mod memory;
+pub mod offerings;
+pub mod table;
+pub mod unavailable;
+
+pub use catalog::{Catalog, CatalogError, MarketView, Resolved, SpotPrices};
+pub use unavailable::{Mark, UnavailableOfferings};

@@ -81,6 +81,8 @@ pub struct Offering {
     pub price: Option<f64>,
     pub available: bool,
     pub reservation: Option<Reservation>,
+    /// Partition of the class's placement group, where that has partitions.
+    pub partition: Option<i64>,
     /// NodeOverlay: replaces the type's capacity by name.
     pub capacity: Option<Arc<Resources>>,
     /// NodeOverlay: replaces the type's summed overhead by name.
@@ -111,6 +113,9 @@ impl Offering {
         set.add(Requirement::equals(labels::ZONE, &self.zone));
         if !self.zone_id.is_empty() {
             set.add(Requirement::equals(labels::ZONE_ID, &self.zone_id));
+        }
+        if let Some(partition) = self.partition {
+            set.add(Requirement::equals(labels::PLACEMENT_GROUP_PARTITION, &partition.to_string()));
         }
         match &self.reservation {
             Some(it) => {
