@@ -145,7 +145,7 @@ impl EC2NodeClassSpec {
         if self.block_device_mappings.is_empty() {
             self.ami_family().default_block_devices()
         } else {
-            self.block_device_mappings.clone()
+            self.block_device_mappings.to_vec()
         }
     }
 }

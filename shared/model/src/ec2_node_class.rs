@@ -12,6 +12,7 @@ use crate::{
     kind,
     meta::{StringMap, null_is_default},
     node_pool::is_default,
+    present::Present,
     requirements::NodeSelectorRequirement,
 };
 
@@ -45,8 +46,8 @@ pub struct EC2NodeClassSpec {
     pub role: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_profile: Option<String>,
-    #[serde(skip_serializing_if = "StringMap::is_empty", deserialize_with = "null_is_default")]
-    pub tags: StringMap,
+    #[serde(skip_serializing_if = "Present::is_absent")]
+    pub tags: Present<StringMap>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,10 +67,10 @@ pub struct EC2NodeClassSpec {
     pub connection_tracking: Option<ConnectionTracking>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_options: Option<CpuOptions>,
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
-    pub block_device_mappings: Vec<BlockDeviceMapping>,
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
-    pub network_interfaces: Vec<NetworkInterface>,
+    #[serde(skip_serializing_if = "Present::is_absent")]
+    pub block_device_mappings: Present<Vec<BlockDeviceMapping>>,
+    #[serde(skip_serializing_if = "Present::is_absent")]
+    pub network_interfaces: Present<Vec<NetworkInterface>>,
     /// Any field of the upstream kubelet configuration, in its own JSON names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<BTreeMap<String, Value>>,

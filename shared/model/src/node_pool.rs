@@ -7,6 +7,7 @@ use crate::{
     duration::{NillableDuration, PlainDuration},
     kind,
     meta::{StringMap, null_is_default},
+    present::Present,
     requirements::NodeSelectorRequirement,
 };
 
@@ -50,10 +51,10 @@ pub struct NodeClaimTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TemplateMeta {
-    #[serde(skip_serializing_if = "StringMap::is_empty", deserialize_with = "null_is_default")]
-    pub labels: StringMap,
-    #[serde(skip_serializing_if = "StringMap::is_empty", deserialize_with = "null_is_default")]
-    pub annotations: StringMap,
+    #[serde(skip_serializing_if = "Present::is_absent")]
+    pub labels: Present<StringMap>,
+    #[serde(skip_serializing_if = "Present::is_absent")]
+    pub annotations: Present<StringMap>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,10 +62,10 @@ pub struct TemplateMeta {
 pub struct NodeClaimTemplateSpec {
     pub node_class_ref: NodeClassRef,
     pub requirements: Vec<NodeSelectorRequirement>,
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
-    pub taints: Vec<Taint>,
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
-    pub startup_taints: Vec<Taint>,
+    #[serde(skip_serializing_if = "Present::is_absent")]
+    pub taints: Present<Vec<Taint>>,
+    #[serde(skip_serializing_if = "Present::is_absent")]
+    pub startup_taints: Present<Vec<Taint>>,
     /// CRD default 720h.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expire_after: Option<NillableDuration>,
