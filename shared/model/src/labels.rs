@@ -132,6 +132,8 @@ pub const INSTANCE_PROFILE_NAME: &str = "karpenter.k8s.aws/instance-profile-name
 pub const LAUNCH_ATTEMPT: &str = "spokeshave.dev/launch-attempt";
 /// Annotation of ours on a NodePool: `replace` acts on rebalance recommendations.
 pub const REBALANCE: &str = "spokeshave.dev/rebalance";
+/// Annotation of ours on a claim: when EC2 recommended to move off it, in a pool that acts on that. Counts as drift.
+pub const REBALANCE_RECOMMENDED: &str = "spokeshave.dev/rebalance-recommended";
 
 /// Taint key: the node has not been registered yet (`NoExecute`).
 pub const UNREGISTERED_TAINT: &str = "karpenter.sh/unregistered";

@@ -397,7 +397,20 @@ pub struct InstanceStatus {
     pub instance_status: String,
     pub system_status: String,
     pub impaired_since: Option<Timestamp>,
+    /// The single checks. Where an adapter leaves them out, the three fields above count as one failed check each.
+    pub checks: Vec<InstanceCheck>,
     pub events: Vec<InstanceStatusEvent>,
+}
+
+/// One check of an instance: an entry of `InstanceStatus.Details`, `SystemStatus.Details`, `AttachedEbsStatus.Details`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InstanceCheck {
+    /// `instance`, `system` or `ebs`.
+    pub of: String,
+    /// `passed`, `failed`, `insufficient-data`, `initializing`.
+    pub status: String,
+    pub impaired_since: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -451,6 +464,9 @@ pub trait Ec2 {
     /// Instances by id; unknown ids are left out of the answer.
     async fn describe_instances(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, AwsError>;
     async fn find_instances(&self, filters: &[Filter]) -> Result<Vec<Instance>, AwsError>;
+    /// No ids: every instance with an impaired instance or system status, or with a scheduled event
+    /// (`instance-reboot`, `system-reboot`, `system-maintenance`, `instance-retirement`, `instance-stop`), by three
+    /// filtered calls; the first answer per instance counts.
     async fn describe_instance_status(
         &self,
         ids: &[InstanceId],

@@ -8,6 +8,8 @@ pub mod aws;
 pub mod cluster;
 pub mod ec2;
 pub mod error;
+#[cfg(feature = "fake")]
+pub mod fake;
 pub mod invocation;
 pub mod queues;
 pub mod state;

@@ -1,0 +1,112 @@
+//! Instance status checks: what DescribeInstanceStatus says, as messages (`spec` aws-nodeclass 24, aws-capacity 22).
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_model::InstanceId;
+
+use crate::{Kind, Message};
+
+/// A check that has failed for less than this does not count yet. 120 s, as in Karpenter 1.x.
+pub const IMPAIRED_FOR: SignedDuration = SignedDuration::from_secs(120);
+
+/// Codes of scheduled events that are asked for.
+pub const EVENT_CODES: &[&str] =
+    &["instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"];
+
+/// What a detail is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Category {
+    InstanceStatus,
+    SystemStatus,
+    /// A scheduled event.
+    EventStatus,
+    /// It cannot be told whether the volume belongs to the node or to a pod, so nothing follows.
+    EbsStatus,
+}
+
+impl Category {
+    /// Label `category` of the metric.
+    pub const fn metric(self) -> &'static str {
+        match self {
+            Self::InstanceStatus => "InstanceStatus",
+            Self::SystemStatus => "SystemStatus",
+            Self::EventStatus => "EventStatus",
+            Self::EbsStatus => "EBSStatus",
+        }
+    }
+
+    /// The kind of message that it makes.
+    pub const fn kind(self) -> Option<Kind> {
+        match self {
+            Self::InstanceStatus => Some(Kind::InstanceStatus),
+            Self::SystemStatus => Some(Kind::SystemStatus),
+            Self::EventStatus => Some(Kind::EventStatus),
+            Self::EbsStatus => None,
+        }
+    }
+}
+
+/// One check of an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub category: Category,
+    /// `passed`, `failed`, `insufficient-data`, `initializing`.
+    pub status: String,
+    pub impaired_since: Option<Timestamp>,
+}
+
+/// What is known of one instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub id: InstanceId,
+    pub checks: Vec<Check>,
+    /// Descriptions of scheduled events.
+    pub events: Vec<String>,
+}
+
+/// Whether a scheduled event is over.
+///
+/// DIFFERENCE: EC2 returns events up to a week after they are done, and Karpenter drains the healthy node again.
+fn is_over(description: &str) -> bool {
+    description.starts_with("[Completed]") || description.starts_with("[Canceled]")
+}
+
+/// The categories in which an instance is unhealthy at `now`, forceful ones first. Exactly 120 s counts.
+pub fn unhealthy(report: &Report, now: Timestamp) -> Vec<Category> {
+    let long_enough = |check: &&Check| {
+        check.status == "failed"
+            && check.impaired_since.is_none_or(|since| now.duration_since(since) >= IMPAIRED_FOR)
+    };
+    let mut categories: Vec<Category> =
+        report.checks.iter().filter(long_enough).map(|it| it.category).collect();
+    if report.events.iter().any(|it| !is_over(it)) {
+        categories.push(Category::EventStatus);
+    }
+    categories.sort();
+    categories.dedup();
+    categories
+}
+
+/// One message per instance and category that something follows from; the first report of an instance counts.
+///
+/// DIFFERENCE: forceful kinds come first; in Karpenter their order is arbitrary.
+pub fn messages(reports: &[Report], now: Timestamp) -> Vec<(Category, Message)> {
+    let mut by_id: BTreeMap<&InstanceId, &Report> = BTreeMap::new();
+    for report in reports {
+        by_id.entry(&report.id).or_insert(report);
+    }
+    let of = |report: &Report| -> Vec<(Category, Message)> {
+        let message = |kind| Message {
+            kind,
+            instance_ids: vec![report.id.clone()],
+            reservation_id: None,
+            time: None,
+        };
+        unhealthy(report, now)
+            .into_iter()
+            .filter_map(|category| Some((category, message(category.kind()?))))
+            .collect()
+    };
+    by_id.into_values().flat_map(of).collect()
+}
