@@ -86,9 +86,60 @@ pub const SCHEDULES: &[(Concern, u64)] = &[
     (Concern::ClusterBridge, 60),
     (Concern::Disruption, 60),
     (Concern::Nodeclass, 300),
-    (Concern::InstanceGc, 120),
+    // Every minute, since it polls instance status, too.
+    (Concern::InstanceGc, 60),
     (Concern::InstanceProfileGc, 1800),
     (Concern::CatalogRefresh, 300),
+];
+
+/// How Lambda polls the queue of a concern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    pub concern: Concern,
+    /// Messages per invocation at most. FIFO queues allow 10.
+    pub batch_size: usize,
+    /// Seconds that Lambda gathers messages. FIFO queues allow none.
+    pub window: u64,
+    /// Invocations at the same time at most; a setting of the source, never reserved concurrency.
+    pub max_concurrency: usize,
+    /// The function's time limit in seconds.
+    pub timeout: u64,
+    /// Receives before a message goes to the dead-letter queue.
+    pub max_receives: u32,
+}
+
+impl Source {
+    /// Seconds a received message stays hidden: six times the limit, on FIFO queues the limit plus 30 s.
+    pub const fn visibility(&self) -> u64 {
+        if self.concern.is_fifo() { self.timeout + 30 } else { self.timeout * 6 }
+    }
+}
+
+const fn source(
+    concern: Concern,
+    batch_size: usize,
+    window: u64,
+    max_concurrency: usize,
+    timeout: u64,
+) -> Source {
+    Source { concern, batch_size, window, max_concurrency, timeout, max_receives: 10 }
+}
+
+/// Every queue that a function reads. The bridge is started directly, not by a queue.
+pub const SOURCES: &[Source] = &[
+    source(Concern::Provision, 10, 0, 2, 60),
+    source(Concern::Launch, 10, 0, 10, 60),
+    source(Concern::Lifecycle, 100, 1, 5, 60),
+    source(Concern::Tagging, 50, 1, 2, 60),
+    // More than 10 at once would need a window of a second: too long for two minutes' notice.
+    source(Concern::Interruption, 10, 0, 5, 30),
+    source(Concern::Disruption, 10, 0, 2, 60),
+    source(Concern::Termination, 100, 1, 5, 60),
+    source(Concern::Nodeclass, 10, 1, 2, 60),
+    source(Concern::Nodepool, 50, 1, 2, 60),
+    source(Concern::InstanceGc, 10, 0, 2, 60),
+    source(Concern::InstanceProfileGc, 10, 0, 2, 60),
+    source(Concern::CatalogRefresh, 10, 0, 2, 120),
 ];
 
 #[cfg(test)]
