@@ -1,0 +1,226 @@
+//! The invariant checker: watches what functions do, and looks at the world once it has come to rest.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use spokeshave_model::{
+    InstanceId, Kind, NodeClaim, ObjectKey, Uid,
+    core::{DaemonSet, Deployment, Node, Pod, PodDisruptionBudget, ReplicaSet, StatefulSet},
+    labels,
+};
+use spokeshave_ports::Concern;
+
+use crate::{kubernetes, world::Inner};
+
+/// An instance without a claim for longer than this has been leaked: the launch time-out (5 minutes), two rounds of
+/// collection (2 minutes each), and a dead handler's message coming back (6 minutes).
+const LEAK: SignedDuration = SignedDuration::from_mins(20);
+
+/// Called when an instance was launched.
+pub fn launched(world: &mut Inner, id: &InstanceId) {
+    let Some(machine) = world.machines.get(id) else { return };
+    let cluster = world.settings.cluster_name.clone();
+    let tags = machine.instance.tags.clone();
+    let wanted = [
+        (labels::TAG_CLUSTER_NAME.to_owned(), Some(cluster.clone())),
+        (format!("kubernetes.io/cluster/{cluster}"), Some("owned".to_owned())),
+        (labels::NODECLASS.to_owned(), None),
+        (labels::TAG_LAUNCH.to_owned(), None),
+    ];
+    for (key, value) in wanted {
+        let ok = tags.get(&key).is_some_and(|it| value.as_ref().is_none_or(|value| it == value));
+        if !ok {
+            world.violation(
+                "untagged",
+                format!("Instance/{id}"),
+                format!("launched without tag {key}"),
+            );
+        }
+    }
+}
+
+/// Called before a function terminates an instance.
+pub fn terminated(world: &mut Inner, concern: Concern, id: &InstanceId) {
+    if concern != Concern::InstanceGc {
+        return;
+    }
+    // Collection may take only what no claim owns.
+    let owner = world.store.list::<NodeClaim>().find(|it| {
+        it.status.provider_id.instance_id().as_ref() == Some(id) && !it.metadata.deleting()
+    });
+    if let Some(claim) = owner {
+        let object = claim.reference();
+        world.violation(
+            "collected-in-use",
+            object,
+            format!("instance {id} was collected though its claim lives"),
+        );
+    }
+}
+
+/// Called before a function deletes an object.
+pub fn deletion<K: Kind>(world: &mut Inner, concern: Concern, object: &K, grace: Option<i64>) {
+    if K::KIND != "Pod" {
+        return;
+    }
+    let Some(pod) = world.store.get::<Pod>(&object.key()) else { return };
+    if pod.metadata.deleting() || pod.is_terminal() || !pod.is_bound() {
+        return;
+    }
+    // Only a deadline excuses a deletion past the eviction API, or an instance that is gone.
+    let node = world.store.get::<Node>(&ObjectKey::cluster(&pod.spec.node_name));
+    let claim = node.as_ref().and_then(|node| {
+        world.store.list::<NodeClaim>().find(|it| it.status.provider_id == node.spec.provider_id)
+    });
+    let deadline = claim
+        .as_ref()
+        .and_then(|it| it.metadata.annotation(labels::TERMINATION_TIMESTAMP))
+        .and_then(|it| it.parse::<jiff::Timestamp>().ok());
+    let own_grace = pod.spec.termination_grace_period_seconds.unwrap_or(30);
+    let due = deadline.is_some_and(|at| at - SignedDuration::from_secs(own_grace) <= world.now);
+    let lost = node
+        .as_ref()
+        .and_then(|it| it.spec.provider_id.instance_id())
+        .is_none_or(|id| world.machines.get(&id).is_none_or(|it| !it.is_live()));
+    if due || lost {
+        return;
+    }
+    for key in kubernetes::budgets_of(world, &pod) {
+        kubernetes::refresh_budget(world, &key);
+        let allowed = world
+            .store
+            .get::<PodDisruptionBudget>(&key)
+            .map_or(0, |it| it.status.disruptions_allowed);
+        if allowed <= 0 {
+            let detail =
+                format!("{concern} deleted it (grace {grace:?}) though {key} allows no disruption");
+            world.violation("eviction-against-pdb", object.reference(), detail);
+        }
+    }
+}
+
+/// Called now and then: what must be true at every moment.
+pub fn always(world: &mut Inner) {
+    let mut by_claim: BTreeMap<InstanceId, Vec<String>> = BTreeMap::new();
+    for claim in world.store.list::<NodeClaim>() {
+        if let Some(id) = claim.status.provider_id.instance_id() {
+            by_claim.entry(id).or_default().push(claim.reference());
+        }
+    }
+    let now = world.now;
+    let mut found = Vec::new();
+    for (id, claims) in &by_claim {
+        if claims.len() > 1 {
+            found.push((
+                "shared-instance",
+                format!("Instance/{id}"),
+                format!("owned by {}", claims.join(", ")),
+            ));
+        }
+    }
+    for machine in world.machines.values().filter(|it| it.is_live()) {
+        let id = &machine.instance.id;
+        if !by_claim.contains_key(id) && machine.launched + LEAK < now {
+            let detail = format!(
+                "no NodeClaim owns it {} s after its launch",
+                (now - machine.launched).get_seconds()
+            );
+            found.push(("leaked-instance", format!("Instance/{id}"), detail));
+        }
+    }
+    // Instances of one attempt are never more than the claims it was made for.
+    let mut by_attempt: BTreeMap<&str, Vec<&InstanceId>> = BTreeMap::new();
+    for machine in world.machines.values() {
+        if let Some(attempt) = machine.instance.tags.get(labels::TAG_LAUNCH) {
+            by_attempt.entry(attempt).or_default().push(&machine.instance.id);
+        }
+    }
+    for (attempt, ids) in by_attempt {
+        let wanted = world
+            .fleets
+            .values()
+            .find(|(request, _)| {
+                request.tags.get(labels::TAG_LAUNCH).is_some_and(|it| it == attempt)
+            })
+            .map(|(request, _)| request.target.max(1));
+        if wanted.is_some_and(|wanted| ids.len() as i64 > wanted) {
+            found.push((
+                "doubled-instance",
+                format!("Attempt/{attempt}"),
+                format!("{} instances", ids.len()),
+            ));
+        }
+    }
+    for (rule, object, detail) in found {
+        world.violation(rule, object, detail);
+    }
+}
+
+/// Called once the world has come to rest: nothing is left behind, nothing is missing.
+pub fn at_rest(world: &mut Inner) {
+    always(world);
+    let mut found: Vec<(&'static str, String, String)> = Vec::new();
+    let claims: BTreeMap<InstanceId, _> = world
+        .store
+        .list::<NodeClaim>()
+        .filter_map(|it| Some((it.status.provider_id.instance_id()?, it)))
+        .collect();
+    for machine in world.machines.values().filter(|it| it.is_live()) {
+        let id = &machine.instance.id;
+        let Some(claim) = claims.get(id) else {
+            found.push((
+                "leaked-instance",
+                format!("Instance/{id}"),
+                "no NodeClaim owns it at the end".into(),
+            ));
+            continue;
+        };
+        let registered = claim.is_true(NodeClaim::REGISTERED);
+        for key in ["Name", labels::TAG_NODECLAIM] {
+            if registered && !machine.instance.tags.contains_key(key) {
+                let detail =
+                    format!("{} is registered but tag {key} is missing", claim.reference());
+                found.push(("untagged", format!("Instance/{id}"), detail));
+            }
+        }
+    }
+    for node in world.store.list::<Node>() {
+        if let Some(id) = node.spec.provider_id.instance_id()
+            && world.machines.get(&id).is_some_and(|it| !it.is_live())
+        {
+            found.push(("stale-node", node.reference(), format!("its instance {id} is gone")));
+        }
+    }
+    for set in world.store.list::<ReplicaSet>().filter(|it| !it.metadata.deleting()) {
+        let have = living(world, &set.metadata.uid);
+        let wanted = set.spec.replicas.unwrap_or(1);
+        if have != wanted {
+            found.push(("lost-pod", set.reference(), format!("{have} pods instead of {wanted}")));
+        }
+    }
+    for set in world.store.list::<StatefulSet>().filter(|it| !it.metadata.deleting()) {
+        let have = living(world, &set.metadata.uid);
+        let wanted = set.spec.replicas.unwrap_or(1);
+        // Ordinals wait for each other while one is pending.
+        let waiting = world.store.list::<Pod>().any(|it| {
+            it.metadata.controller().is_some_and(|it| it.uid == set.metadata.uid)
+                && it.status.phase == "Pending"
+        });
+        if have != wanted && !waiting {
+            found.push(("lost-pod", set.reference(), format!("{have} pods instead of {wanted}")));
+        }
+    }
+    let _ = (world.store.list::<DaemonSet>().count(), world.store.list::<Deployment>().count());
+    for (rule, object, detail) in found {
+        world.violation(rule, object, detail);
+    }
+}
+
+fn living(world: &Inner, owner: &Uid) -> i32 {
+    let pods = world.store.list::<Pod>().filter(|it| {
+        !it.is_terminal()
+            && !it.metadata.deleting()
+            && it.metadata.controller().is_some_and(|it| it.uid == *owner)
+    });
+    i32::try_from(pods.count()).unwrap_or(i32::MAX)
+}
