@@ -130,6 +130,8 @@ pub const CLUSTER_NAME_TAGGED: &str = "compatibility.karpenter.k8s.aws/cluster-n
 pub const INSTANCE_PROFILE_NAME: &str = "karpenter.k8s.aws/instance-profile-name";
 /// Annotation of ours on a claim: the launch attempt it belongs to.
 pub const LAUNCH_ATTEMPT: &str = "spokeshave.dev/launch-attempt";
+/// Annotation of ours on a claim: the disruption command that made it as a replacement.
+pub const COMMAND: &str = "spokeshave.dev/command";
 /// Annotation of ours on a NodePool: `replace` acts on rebalance recommendations.
 pub const REBALANCE: &str = "spokeshave.dev/rebalance";
 /// Annotation of ours on a claim: when EC2 recommended to move off it, in a pool that acts on that. Counts as drift.

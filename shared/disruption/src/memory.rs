@@ -1,0 +1,91 @@
+//! What a pass leaves for the next: where nothing was found, and where a search stopped.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use spokeshave_model::NodeClaim;
+
+use crate::{candidates::Candidate, cluster::View, command::Method};
+
+/// What was found quiet is looked at again after this time, since prices change. Source: Karpenter 1.x.
+pub const QUIET_FOR: SignedDuration = SignedDuration::from_mins(5);
+
+/// Losing it costs a search, and nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Memory {
+    /// Consolidation methods that found nothing, and in which state of the cluster.
+    pub quiet: BTreeMap<Method, Quiet>,
+    /// Pools that single-node consolidation did not come to before its time was up.
+    pub unseen_pools: BTreeSet<String>,
+    /// A search to go on with.
+    pub search: Option<Search>,
+}
+
+/// A method found nothing to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quiet {
+    pub fingerprint: String,
+    pub since: Timestamp,
+}
+
+/// A search that stopped for want of time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Search {
+    pub method: Method,
+    /// When the first run of it began.
+    pub started: Timestamp,
+    /// So many candidates are done.
+    pub looked_at: usize,
+}
+
+impl Memory {
+    /// Whether `method` found nothing in this very state, less than [`QUIET_FOR`] ago.
+    pub fn is_quiet(&self, method: Method, fingerprint: &str, now: Timestamp) -> bool {
+        self.quiet.get(&method).is_some_and(|it| {
+            it.fingerprint == fingerprint && now.duration_since(it.since) < QUIET_FOR
+        })
+    }
+
+    /// Remembers that `method` found nothing.
+    pub fn remember_quiet(&mut self, method: Method, fingerprint: String, now: Timestamp) {
+        self.quiet.insert(method, Quiet { fingerprint, since: now });
+    }
+
+    /// Where to go on with `method`, if it was stopped.
+    pub fn search_of(&self, method: Method) -> Option<&Search> {
+        self.search.as_ref().filter(|it| it.method == method)
+    }
+}
+
+/// The state of the cluster as far as it decides whether looking again is worth while (lifecycle 13).
+///
+/// DIFFERENCE: Karpenter compares a time stamp that some changes move; here the state itself is compared, which also
+/// notices nodes that became candidates without any of those changes.
+pub fn fingerprint(view: &View, candidates: &[Candidate]) -> String {
+    let mut hasher = DefaultHasher::new();
+    for node in &view.nodes {
+        node.name().hash(&mut hasher);
+        node.node.as_ref().map(|it| it.metadata.uid.as_str()).hash(&mut hasher);
+        node.claim_uid().map(|it| it.as_str()).hash(&mut hasher);
+        (node.is_initialized(), node.is_marked_for_deletion()).hash(&mut hasher);
+        node.claim.as_ref().map(|it| it.is_true(NodeClaim::CONSOLIDATABLE)).hash(&mut hasher);
+        for pod in &node.pods {
+            pod.metadata.uid.as_str().hash(&mut hasher);
+            pod.metadata.name.hash(&mut hasher);
+        }
+    }
+    for (name, pool) in &view.pools {
+        (name, pool.nodepool.metadata.uid.as_str(), pool.nodepool.metadata.generation)
+            .hash(&mut hasher);
+    }
+    for candidate in candidates {
+        candidate.name.hash(&mut hasher);
+    }
+    format!("{:016x}", hasher.finish())
+}

@@ -1,0 +1,509 @@
+//! The five ways of finding commands, each as Karpenter walks it (lifecycle 19, 21 and 22).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    allowance::Allowances,
+    balanced::{self, Totals, Verdict},
+    candidates::{Candidate, DEDUPE, DEDUPE_UNCONSOLIDATABLE, Left, Survey, sort_by_savings},
+    command::{Command, Method, describe},
+    consolidation::{self, Decision, decide, keep_unlike_candidates},
+    notices::{Measure, Notice, Subject},
+    simulation::{NewClaim, Purpose, Simulation, SimulationError, Simulator},
+    statics::{StaticState, node_limit},
+};
+
+/// Multi-node consolidation looks at so many candidates, and one more. Source: Karpenter 1.x.
+pub const MULTI_MAX: usize = 100;
+
+/// Tells a search when to stop.
+pub trait Stopwatch {
+    /// This run has used up its time: store where it is, and go on in the next one.
+    fn is_out_of_time(&mut self) -> bool;
+}
+
+/// A search without limit.
+pub struct NoLimit;
+
+impl Stopwatch for NoLimit {
+    fn is_out_of_time(&mut self) -> bool {
+        false
+    }
+}
+
+/// What a method came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    pub commands: Vec<Command>,
+    /// Nodes it looked at and left, and why.
+    pub left: Vec<Left>,
+    pub notices: Vec<Notice>,
+    pub measures: Vec<Measure>,
+    /// A budget kept it from looking at everything.
+    pub constrained: bool,
+    /// It ran out of time after so many candidates.
+    pub stopped_at: Option<usize>,
+    /// Pools of which it has looked at a candidate.
+    pub seen_pools: BTreeSet<String>,
+    /// An error that ends the pass.
+    pub error: Option<String>,
+}
+
+impl Found {
+    fn leave(&mut self, candidate: &Candidate, why: impl Into<String>) {
+        self.left.push(Left { at: candidate.at, why: why.into() });
+    }
+
+    /// Leaves it and tells its owner why.
+    fn refuse(&mut self, candidate: &Candidate, reason: &'static str, why: &str) {
+        let dedupe = if reason == "DisruptionBlocked" { DEDUPE } else { DEDUPE_UNCONSOLIDATABLE };
+        self.notices.push(Notice::normal(Subject::Node(candidate.at), reason, why, dedupe));
+        self.leave(candidate, why);
+    }
+}
+
+/// All empty nodes that budgets allow, in one command.
+pub fn emptiness(
+    survey: &Survey<'_>,
+    mut candidates: Vec<Candidate>,
+    allowances: &mut Allowances,
+) -> Found {
+    let mut found = Found::default();
+    sort_by_savings(&mut candidates);
+    let mut taken = Vec::new();
+    for candidate in &candidates {
+        if allowances.take(&candidate.pool) {
+            taken.push(candidate);
+        } else {
+            found.constrained = true;
+            found.leave(candidate, allowances.blocked_text());
+        }
+    }
+    if !taken.is_empty() {
+        found.commands.push(consolidation::command(
+            survey.view,
+            Method::Emptiness,
+            &taken,
+            &[],
+            &Simulation::default(),
+        ));
+    }
+    found
+}
+
+/// One command with one replacement for each drifted node of a static pool, as far as budget and limit go.
+///
+/// `template` makes the claim of a pool.
+pub fn static_drift(
+    survey: &Survey<'_>,
+    mut candidates: Vec<Candidate>,
+    allowances: &Allowances,
+    template: &dyn Fn(&str) -> Option<NewClaim>,
+) -> Found {
+    let mut found = Found::default();
+    candidates.sort_by(|a, b| a.drifted_since.cmp(&b.drifted_since).then(a.name.cmp(&b.name)));
+    let mut by_pool: BTreeMap<String, Vec<Candidate>> = BTreeMap::new();
+    for candidate in candidates {
+        by_pool.entry(candidate.pool.clone()).or_default().push(candidate);
+    }
+    for (name, candidates) in by_pool {
+        let Some(pool) = survey.view.pools.get(&name) else { continue };
+        let remaining = allowances.remaining(&name);
+        if remaining == 0 {
+            found.constrained = true;
+            for candidate in &candidates {
+                found.leave(candidate, allowances.blocked_text());
+            }
+            continue;
+        }
+        let state = StaticState::of(survey.view, &name);
+        let replicas = pool.nodepool.spec.replicas.unwrap_or_default();
+        if state.active + state.pending_disruption > replicas {
+            for candidate in &candidates {
+                found.leave(candidate, format!("NodePool \"{name}\" is being scaled down first"));
+            }
+            continue;
+        }
+        let want = remaining.min(i64::try_from(candidates.len()).unwrap_or(i64::MAX));
+        let granted = usize::try_from(state.grant(node_limit(pool), want)).unwrap_or(0);
+        for (n, candidate) in candidates.iter().enumerate() {
+            if n >= granted {
+                let why = if i64::try_from(n).is_ok_and(|n| n >= remaining) {
+                    found.constrained = true;
+                    allowances.blocked_text()
+                } else {
+                    format!("node limits have been exhausted for nodepool \"{name}\"")
+                };
+                found.leave(candidate, why);
+                continue;
+            }
+            let Some(claim) = template(&name) else {
+                found.leave(candidate, format!("NodePool not found (NodePool={name})"));
+                continue;
+            };
+            found.commands.push(consolidation::command(
+                survey.view,
+                Method::StaticDrift,
+                &[candidate],
+                &[&claim],
+                &Simulation::default(),
+            ));
+        }
+    }
+    found
+}
+
+/// The one drifted node that has waited longest and can be replaced; nodes without pods to move come first.
+pub fn drift(
+    survey: &Survey<'_>,
+    mut candidates: Vec<Candidate>,
+    allowances: &Allowances,
+    simulator: &mut dyn Simulator,
+    watch: &mut dyn Stopwatch,
+    skip: usize,
+) -> Found {
+    let mut found = Found::default();
+    candidates.sort_by(|a, b| {
+        (a.n_reschedulable > 0, a.drifted_since, &a.name).cmp(&(
+            b.n_reschedulable > 0,
+            b.drifted_since,
+            &b.name,
+        ))
+    });
+    for (n, candidate) in candidates.iter().enumerate().skip(skip) {
+        if allowances.remaining(&candidate.pool) == 0 {
+            found.constrained = true;
+            found.leave(candidate, allowances.blocked_text());
+            continue;
+        }
+        if watch.is_out_of_time() {
+            found.stopped_at = Some(n);
+            return found;
+        }
+        let simulation = match simulator.simulate(&[candidate.at], Purpose::Drift) {
+            Ok(it) => it,
+            Err(SimulationError::CandidateDeleting) => {
+                found.leave(candidate, SimulationError::CandidateDeleting.to_string());
+                continue;
+            }
+            Err(SimulationError::OutOfTime) => {
+                found.stopped_at = Some(n);
+                return found;
+            }
+            Err(SimulationError::Failed(why)) => {
+                found.error = Some(why);
+                return found;
+            }
+        };
+        if let Some(objection) = simulation.objection() {
+            found.refuse(candidate, "DisruptionBlocked", &objection);
+            continue;
+        }
+        let claims: Vec<&NewClaim> = simulation.new_claims.iter().collect();
+        found.commands.push(consolidation::command(
+            survey.view,
+            Method::Drift,
+            &[candidate],
+            &claims,
+            &simulation,
+        ));
+        for later in candidates.iter().skip(n + 1) {
+            found.leave(later, "one drifted node is handled at a time");
+        }
+        return found;
+    }
+    found
+}
+
+/// What consolidation is allowed to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules<'a> {
+    pub spot_to_spot: bool,
+    pub totals: Option<&'a BTreeMap<String, Totals>>,
+}
+
+/// A try of some candidates together.
+enum Attempt {
+    Works(Box<Command>, Vec<Verdict>),
+    Fails,
+}
+
+/// The longest run of candidates, best first, that can go together; found by halving.
+pub fn multi_node(
+    survey: &Survey<'_>,
+    mut candidates: Vec<Candidate>,
+    allowances: &mut Allowances,
+    simulator: &mut dyn Simulator,
+    watch: &mut dyn Stopwatch,
+    rules: Rules<'_>,
+) -> Found {
+    let mut found = Found::default();
+    sort_by_savings(&mut candidates);
+    let mut usable = Vec::new();
+    for candidate in &candidates {
+        if allowances.take(&candidate.pool) {
+            usable.push(candidate);
+        } else {
+            found.constrained = true;
+            found.leave(candidate, allowances.blocked_text());
+        }
+    }
+    if usable.len() < 2 {
+        return found;
+    }
+    let mut low = 1;
+    let mut high = if usable.len() <= MULTI_MAX { usable.len() - 1 } else { MULTI_MAX };
+    let mut best: Option<(Box<Command>, Vec<Verdict>)> = None;
+    while low <= high {
+        if watch.is_out_of_time() {
+            found.stopped_at = Some(low);
+            break;
+        }
+        let middle = usize::midpoint(low, high);
+        let prefix = usable.get(..=middle).unwrap_or(&usable);
+        match try_together(survey, prefix, simulator, rules, &mut found) {
+            Ok(Attempt::Works(command, verdicts)) => {
+                best = Some((command, verdicts));
+                low = middle + 1;
+            }
+            Ok(Attempt::Fails) | Err(SimulationError::CandidateDeleting) => high = middle - 1,
+            Err(SimulationError::OutOfTime) => {
+                found.stopped_at = Some(low);
+                break;
+            }
+            Err(SimulationError::Failed(why)) => {
+                found.error = Some(why);
+                return found;
+            }
+        }
+    }
+    if let Some((command, verdicts)) = best {
+        found.measures.extend(move_measures(survey, &command.pools(), &verdicts, true));
+        for verdict in verdicts.iter().filter(|it| it.approved) {
+            found.notices.push(Notice::normal(
+                Subject::NodePool(verdict.pool.clone()),
+                "ConsolidationApproved",
+                verdict.text(),
+                DEDUPE,
+            ));
+        }
+        found.commands.push(*command);
+    }
+    found
+}
+
+fn try_together(
+    survey: &Survey<'_>,
+    candidates: &[&Candidate],
+    simulator: &mut dyn Simulator,
+    rules: Rules<'_>,
+    found: &mut Found,
+) -> Result<Attempt, SimulationError> {
+    let at: Vec<usize> = candidates.iter().map(|it| it.at).collect();
+    let simulation = simulator.simulate(&at, Purpose::Consolidation)?;
+    let decision = decide(candidates, &simulation, rules.spot_to_spot);
+    let mut replacement = match decision {
+        Decision::Keep(_) => return Ok(Attempt::Fails),
+        Decision::Delete => None,
+        Decision::Replace(claim) => Some(claim),
+    };
+    if let Some(claim) = &mut replacement {
+        announce(found, candidates, claim);
+        if !keep_unlike_candidates(survey.view, candidates, claim) {
+            return Ok(Attempt::Fails);
+        }
+    }
+    let claims: Vec<&NewClaim> = replacement.as_deref().into_iter().collect();
+    let command = consolidation::command(
+        survey.view,
+        Method::MultiNodeConsolidation,
+        candidates,
+        &claims,
+        &simulation,
+    );
+    let verdicts = rules
+        .totals
+        .map(|totals| balanced::judge(candidates, command.saving, totals))
+        .unwrap_or_default();
+    if verdicts.iter().any(|it| !it.approved) {
+        return Ok(Attempt::Fails);
+    }
+    Ok(Attempt::Works(Box::new(command), verdicts))
+}
+
+/// The event `ConsolidationCandidate` on every candidate of a replacement.
+fn announce(found: &mut Found, candidates: &[&Candidate], claim: &NewClaim) {
+    let saving = consolidation::estimated_saving(candidates, &[claim]);
+    for candidate in candidates {
+        let text = describe("replace", &candidate.name, candidates.len(), 1);
+        found.notices.push(Notice::normal(
+            Subject::Node(candidate.at),
+            "ConsolidationCandidate",
+            format!("Consolidation candidate: {text} (savings: ${saving:.2})"),
+            DEDUPE,
+        ));
+    }
+}
+
+fn refusal(verdict: &Verdict) -> String {
+    format!(
+        "NodePool \"{}\" has consolidation policy Balanced, score {:.2} < threshold {:.2}",
+        verdict.pool,
+        verdict.score,
+        balanced::THRESHOLD
+    )
+}
+
+/// The first candidate, best first and pools in turn, that can go or be replaced by something cheaper.
+pub fn single_node(
+    survey: &Survey<'_>,
+    candidates: Vec<Candidate>,
+    unseen_pools: &BTreeSet<String>,
+    allowances: &Allowances,
+    simulator: &mut dyn Simulator,
+    watch: &mut dyn Stopwatch,
+    rules: Rules<'_>,
+    skip: usize,
+) -> Found {
+    let mut found = Found::default();
+    let ordered = interleave(candidates, unseen_pools);
+    found.seen_pools.extend(ordered.iter().take(skip).map(|it| it.pool.clone()));
+    for (n, candidate) in ordered.iter().enumerate().skip(skip) {
+        if watch.is_out_of_time() {
+            found.stopped_at = Some(n);
+            return found;
+        }
+        found.seen_pools.insert(candidate.pool.clone());
+        if allowances.remaining(&candidate.pool) == 0 {
+            found.constrained = true;
+            found.leave(candidate, allowances.blocked_text());
+            continue;
+        }
+        if rules.totals.is_some_and(|totals| balanced::is_hopeless(candidate, totals)) {
+            let verdicts = rules
+                .totals
+                .map(|totals| balanced::judge(&[candidate], candidate.price, totals))
+                .unwrap_or_default();
+            if let Some(it) = verdicts.first() {
+                found.leave(candidate, refusal(it));
+            }
+            continue;
+        }
+        let simulation = match simulator.simulate(&[candidate.at], Purpose::Consolidation) {
+            Ok(it) => it,
+            Err(SimulationError::OutOfTime) => {
+                found.stopped_at = Some(n);
+                return found;
+            }
+            Err(error) => {
+                found.leave(candidate, error.to_string());
+                continue;
+            }
+        };
+        let replacement = match decide(&[candidate], &simulation, rules.spot_to_spot) {
+            Decision::Keep(why) => {
+                found.refuse(candidate, "Unconsolidatable", &why);
+                continue;
+            }
+            Decision::Delete => None,
+            Decision::Replace(claim) => {
+                announce(&mut found, &[candidate], &claim);
+                Some(claim)
+            }
+        };
+        let claims: Vec<&NewClaim> = replacement.as_deref().into_iter().collect();
+        let command = consolidation::command(
+            survey.view,
+            Method::SingleNodeConsolidation,
+            &[candidate],
+            &claims,
+            &simulation,
+        );
+        let verdicts = rules
+            .totals
+            .map(|totals| balanced::judge(&[candidate], command.saving, totals))
+            .unwrap_or_default();
+        let approved = verdicts.iter().all(|it| it.approved);
+        found.measures.extend(move_measures(survey, &[&candidate.pool], &verdicts, approved));
+        if let Some(it) = verdicts.iter().find(|it| !it.approved) {
+            found.leave(candidate, refusal(it));
+            continue;
+        }
+        for verdict in &verdicts {
+            found.notices.push(Notice::normal(
+                Subject::Node(candidate.at),
+                "ConsolidationApproved",
+                verdict.text(),
+                DEDUPE,
+            ));
+        }
+        found.commands.push(command);
+        for later in ordered.iter().skip(n + 1) {
+            found.leave(later, "one node is consolidated at a time");
+        }
+        return found;
+    }
+    found
+}
+
+/// First candidate of each pool, then second of each, and so on. Pools that the last run did not come to are first.
+///
+/// DIFFERENCE: Karpenter leaves the order of pools open; here the pool with the best candidate is first.
+pub fn interleave(
+    mut candidates: Vec<Candidate>,
+    unseen_pools: &BTreeSet<String>,
+) -> Vec<Candidate> {
+    sort_by_savings(&mut candidates);
+    let mut order: Vec<String> = Vec::new();
+    let mut by_pool: BTreeMap<String, std::collections::VecDeque<Candidate>> = BTreeMap::new();
+    for candidate in candidates {
+        if !by_pool.contains_key(&candidate.pool) {
+            order.push(candidate.pool.clone());
+        }
+        by_pool.entry(candidate.pool.clone()).or_default().push_back(candidate);
+    }
+    order.sort_by_key(|pool| !unseen_pools.contains(pool));
+    let mut ordered = Vec::new();
+    loop {
+        let before = ordered.len();
+        for pool in &order {
+            ordered.extend(by_pool.get_mut(pool).and_then(std::collections::VecDeque::pop_front));
+        }
+        if ordered.len() == before {
+            return ordered;
+        }
+    }
+}
+
+/// `karpenter_consolidation_moves_total` of every pool, and the score of the Balanced ones.
+fn move_measures(
+    survey: &Survey<'_>,
+    pools: &[&str],
+    verdicts: &[Verdict],
+    approved: bool,
+) -> Vec<Measure> {
+    let word = |approved: bool| if approved { "approved" } else { "rejected" };
+    let policy = |pool: &str| survey.view.pools.get(pool).map_or("", |pool| pool.policy().as_str());
+    let mut measures: Vec<Measure> = pools
+        .iter()
+        .map(|pool| {
+            Measure::count(
+                "karpenter_consolidation_moves_total",
+                1.0,
+                &[("decision", word(approved)), ("nodepool", pool), ("policy", policy(pool))],
+            )
+        })
+        .collect();
+    measures.extend(verdicts.iter().filter(|it| it.score.is_finite()).map(|it| {
+        Measure::gauge(
+            "karpenter_consolidation_score",
+            it.score,
+            &[
+                ("decision", word(it.approved)),
+                ("nodepool", &it.pool),
+                ("policy", policy(&it.pool)),
+            ],
+        )
+    }));
+    measures
+}
