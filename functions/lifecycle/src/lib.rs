@@ -9,12 +9,13 @@ mod reconcile;
 mod targets;
 mod world;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use spokeshave_lambda::{BatchAnswer, SqsBatch};
 use spokeshave_model::{Kind, NodeClaim};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Ec2, Invocation, Key, Queues, StateError,
-    StateTable, Work, wakes::WakeError,
+    StateTable,
+    wakes::{self, WakeError},
 };
 
 use crate::{reconcile::Reconciler, targets::Targets, world::World};
@@ -63,13 +64,6 @@ impl Trouble {
     }
 }
 
-/// The first pause after a failure; doubled with every further one. As in Karpenter 1.x.
-const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(1);
-/// The longest pause after a failure. As in Karpenter 1.x.
-const LONGEST_RETRY: SignedDuration = SignedDuration::from_secs(60);
-/// So many failures in a row, and the message goes back to its queue, whose dead-letter queue it reaches in the end.
-const MOST_RETRIES: u32 = 12;
-
 /// Handles a batch.
 pub async fn handle(
     batch: &SqsBatch,
@@ -107,7 +101,8 @@ pub async fn handle(
             continue;
         }
         cx.decide(Decision::new("retry", object, error.text()));
-        if !retry_later(name, target.failures, queues, cx).await {
+        let key = Key { kind: NodeClaim::KIND.into(), name: name.clone(), ..Key::default() };
+        if !wakes::retry_later(queues, cx.concern, key, target.failures).await {
             for record in target.records.iter().filter_map(|index| batch.records.get(*index)) {
                 if !answer.failures.iter().any(|it| it.message_id == record.message_id) {
                     answer.retry(record);
@@ -116,18 +111,6 @@ pub async fn handle(
         }
     }
     answer
-}
-
-/// Has the claim looked at again after a pause that grows with its failures in a row. A message that stays hidden
-/// for the whole visibility time-out would come too late.
-async fn retry_later(name: &str, failures: u32, queues: &impl Queues, cx: &Invocation<'_>) -> bool {
-    if failures >= MOST_RETRIES {
-        return false;
-    }
-    let pause = FIRST_RETRY.saturating_mul(1 << failures.min(6)).min(LONGEST_RETRY);
-    let key = Key { kind: NodeClaim::KIND.into(), name: name.into(), ..Key::default() };
-    let work = Work { depth: failures + 1, ..Work::new(targets::RETRY, vec![key]) };
-    queues.send(cx.concern, &work, pause, "").await.is_ok()
 }
 
 /// Kubernetes writes times without a fraction.

@@ -8,12 +8,10 @@ use spokeshave_model::{
     core::{Node, Pod},
     labels,
 };
-use spokeshave_ports::{Cluster, ClusterError, Key, Selector, Work};
+use spokeshave_ports::{Cluster, ClusterError, Key, Selector, Work, wakes};
 
 use crate::{Trouble, world::World};
 
-/// Reason of a message that repeats after a failure; its depth counts failures.
-pub const RETRY: &str = "Retry";
 /// Reason of the message that stores a pod event which came too soon after the last; `due` is when it happened.
 pub const TRAILING_POD_EVENT: &str = "TrailingPodEvent";
 
@@ -130,7 +128,7 @@ impl Targets {
             target.records.push(source.record);
         }
         let work = source.work;
-        if work.reason == RETRY {
+        if work.reason == wakes::RETRY {
             target.failures = target.failures.max(work.depth);
         } else {
             target.depth = target.depth.max(work.depth);

@@ -61,3 +61,25 @@ pub async fn wake_once(
     state.write(&record, json!({"due": due}), expires_at, When::Always).await?;
     Ok(true)
 }
+
+/// Reason of a message that repeats after a failure; its depth counts the failures in a row.
+pub const RETRY: &str = "Retry";
+/// The first pause after a failure, doubled with every further one. As in Karpenter 1.x.
+pub const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(1);
+/// The longest pause after a failure. As in Karpenter 1.x.
+pub const LONGEST_RETRY: SignedDuration = SignedDuration::from_secs(60);
+/// So many failures in a row, and the message goes back to its queue, whose dead-letter queue it reaches in the end.
+pub const MOST_RETRIES: u32 = 12;
+
+/// Has `key` looked at again after a pause that grows with its `failures` in a row: a message that is given back
+/// stays hidden for the whole visibility time-out, which is too long for what passes by itself.
+///
+/// Returns `false` when the message should be given back after all.
+pub async fn retry_later(queues: &impl Queues, concern: Concern, key: Key, failures: u32) -> bool {
+    if failures >= MOST_RETRIES {
+        return false;
+    }
+    let pause = SignedDuration::from_secs(FIRST_RETRY.as_secs() << failures.min(6));
+    let work = Work { depth: failures + 1, ..Work::new(RETRY, vec![key]) };
+    queues.send(concern, &work, pause.min(LONGEST_RETRY), "").await.is_ok()
+}
