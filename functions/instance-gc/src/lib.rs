@@ -1,1 +1,56 @@
-//! See ARCHITECTURE.md.
+//! Keeps claims and instances in step: instances without a claim are terminated, claims without an instance deleted, and
+//! instances that EC2 says are broken are reported to interruption.
+//!
+//! Every minute, and whenever a Node or NodeClaim went without being finalized. Order matters: claims are listed before
+//! *and* after the instances, so that neither an instance launched in between nor a claim saved in between is taken for
+//! lost. Only instances that carry this cluster's name in their tags are ever touched.
+//!
+//! DIFFERENCE: Karpenter resolves each instance's type through its pool and class, so that one broken class stops
+//! the whole collection. Only id, state, launch time and tags are read here.
+
+mod health;
+mod sweep;
+
+use spokeshave_lambda::{BatchAnswer, SqsBatch};
+use spokeshave_ports::{Cluster, Decision, Ec2, Invocation, Queues, StateTable};
+
+pub use sweep::{Claim, LAUNCH_TIMEOUT, MIN_AGE, MIN_AGE_UNNAMED, Verdict, instance_verdict};
+
+/// Handles a batch of the queue: whatever the messages say, everything is looked at, once.
+pub async fn handle(
+    batch: &SqsBatch,
+    cluster: &impl Cluster,
+    ec2: &impl Ec2,
+    state: &impl StateTable,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) -> BatchAnswer {
+    let mut answer = BatchAnswer::done();
+    let mut readable = Vec::new();
+    for record in &batch.records {
+        match record.work() {
+            Ok(_) => readable.push(record),
+            Err(error) => {
+                let object = format!("Message/{}", record.message_id);
+                cx.decide(Decision::new("drop", object, error.to_string()).as_error());
+            }
+        }
+    }
+    if readable.is_empty() {
+        return answer;
+    }
+    let swept = sweep::run(cluster, ec2, state, cx).await;
+    let polled = health::run(cluster, ec2, state, queues, cx).await;
+    if swept.is_err() || polled.is_err() {
+        // One message is enough to come back.
+        readable.truncate(1);
+        for record in readable {
+            answer.retry(record);
+        }
+    }
+    answer
+}
+
+/// Something may pass by itself: come back. What was wrong is recorded already.
+#[derive(Debug)]
+pub(crate) struct TryAgain;

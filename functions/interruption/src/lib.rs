@@ -13,14 +13,10 @@ use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 use spokeshave_interruption::{
-    Action, ClaimView, Kind, Malformed, Message, NodeView, View, decide, parse,
+    Action, ClaimView, Kind, Malformed, Message, NodeView, View, decide, parse, status,
 };
 use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
-use spokeshave_model::{
-    Kind as _, NodeClaim, NodePool, ObjectKey, Uid,
-    core::Node,
-    labels,
-};
+use spokeshave_model::{Kind as _, NodeClaim, NodePool, ObjectKey, Uid, core::Node, labels};
 use spokeshave_ports::{
     Cluster, ClusterError, Concern, Decision, Invocation, Key, Precondition, Queues, Selector,
     StateTable, Work, cluster::KubeEvent,
@@ -29,30 +25,13 @@ use spokeshave_ports::{
 /// Equal events on one object are published once in this time. 2 minutes, as in Karpenter 1.x.
 const EVENT_DEDUPE: SignedDuration = SignedDuration::from_mins(2);
 
-/// `reason` of work in which instance-gc reports unhealthy instances; see [`status_work`].
-pub const INSTANCE_STATUS: &str = "InstanceStatus";
-
-/// Work for this function: these instances have failed status checks or scheduled events of this kind.
-pub fn status_work(message: &Message) -> Work {
-    let ids: Vec<&str> = message.instance_ids.iter().map(|it| it.as_str()).collect();
-    Work {
-        payload: serde_json::json!({"kind": message.kind.metric(), "instanceIds": ids}),
-        ..Work::new(INSTANCE_STATUS, Vec::new())
-    }
-}
-
 /// Reads a message: one of EventBridge, or work of our own.
 fn read(record: &SqsRecord) -> Result<Message, Malformed> {
-    if record.body.contains(INSTANCE_STATUS)
+    if record.body.contains(status::WORK_REASON)
         && let Ok(work) = record.work()
-        && work.reason == INSTANCE_STATUS
+        && work.reason == status::WORK_REASON
     {
-        let kind = work.payload.get("kind").and_then(|it| it.as_str()).unwrap_or_default();
-        let kinds = [Kind::InstanceStatus, Kind::SystemStatus, Kind::EventStatus];
-        let kind = kinds.into_iter().find(|it| it.metric() == kind).unwrap_or(Kind::NoOp);
-        let ids = work.payload.get("instanceIds").and_then(|it| it.as_array());
-        let ids = ids.into_iter().flatten().filter_map(|it| it.as_str()).map(Into::into).collect();
-        return Ok(Message { kind, instance_ids: ids, reservation_id: None, time: None });
+        return Ok(status::from_payload(&work.payload));
     }
     parse(&record.body)
 }
@@ -110,7 +89,7 @@ pub async fn handle(
     for (record, message) in &acting {
         let claims = view.claims_of(message);
         if claims.is_empty() {
-            let ids: Vec<&str> = message.instance_ids.iter().map(|it| it.as_str()).collect();
+            let ids: Vec<&str> = message.instance_ids.iter().map(InstanceId::as_str).collect();
             let reason = format!("{}: no NodeClaim of this cluster", message.kind.metric());
             cx.decide(Decision::new("skip", format!("Instance/{}", ids.join(",")), reason));
         }
@@ -247,7 +226,7 @@ async fn carry_out(
         Action::DeleteNodeClaim { name, uid, kind } => {
             cluster.delete::<NodeClaim>(&ObjectKey::cluster(name), uid, None).await?;
             let object = format!("NodeClaim/{name}");
-            let ids: Vec<&str> = message.instance_ids.iter().map(|it| it.as_str()).collect();
+            let ids: Vec<&str> = message.instance_ids.iter().map(InstanceId::as_str).collect();
             cx.decide(
                 Decision::new("delete", object, kind.metric())
                     .with("nodeclaim", name.as_str())

@@ -164,7 +164,8 @@ impl View {
     /// Says which pools act on rebalance recommendations.
     #[must_use]
     pub fn with_pools<'p>(mut self, pools: impl IntoIterator<Item = &'p NodePool>) -> Self {
-        let acts = |pool: &&NodePool| pool.metadata.annotation(labels::REBALANCE) == Some("replace");
+        let acts =
+            |pool: &&NodePool| pool.metadata.annotation(labels::REBALANCE) == Some("replace");
         self.rebalancing_pools =
             pools.into_iter().filter(acts).map(|it| it.name().to_owned()).collect();
         self
@@ -223,7 +224,7 @@ fn for_claim(
     now: Timestamp,
 ) -> Vec<Action> {
     let mut actions = Vec::new();
-    let mut publish = |actions: &mut Vec<Action>, on_claim, on_node| {
+    let publish = |actions: &mut Vec<Action>, on_claim, on_node| {
         let (name, uid) = (claim.name.clone(), claim.uid.clone());
         actions.push(Action::PublishOnClaim { name, uid, event: on_claim });
         actions.extend(node.map(|node| Action::PublishOnNode {

@@ -111,11 +111,12 @@ impl Kind {
                 "CapacityReservationInstanceInterrupted",
                 "Capacity Reservation interruption warning was triggered",
             ),
-            Self::ScheduledChange | Self::InstanceStatus | Self::SystemStatus | Self::EventStatus => (
-                true,
-                "InstanceUnhealthy",
-                "An unhealthy warning was triggered for the instance",
-            ),
+            Self::ScheduledChange
+            | Self::InstanceStatus
+            | Self::SystemStatus
+            | Self::EventStatus => {
+                (true, "InstanceUnhealthy", "An unhealthy warning was triggered for the instance")
+            }
             Self::CapacityReservationExpiration | Self::NoOp => return None,
         };
         Some(InterruptionEvent { warning, reason, message })

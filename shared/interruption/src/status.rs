@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
 use spokeshave_model::InstanceId;
 
 use crate::{Kind, Message};
@@ -11,8 +12,13 @@ use crate::{Kind, Message};
 pub const IMPAIRED_FOR: SignedDuration = SignedDuration::from_secs(120);
 
 /// Codes of scheduled events that are asked for.
-pub const EVENT_CODES: &[&str] =
-    &["instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"];
+pub const EVENT_CODES: &[&str] = &[
+    "instance-reboot",
+    "system-reboot",
+    "system-maintenance",
+    "instance-retirement",
+    "instance-stop",
+];
 
 /// What a detail is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,4 +115,24 @@ pub fn messages(reports: &[Report], now: Timestamp) -> Vec<(Category, Message)> 
             .collect()
     };
     by_id.into_values().flat_map(of).collect()
+}
+
+/// Reason of the work in which whoever polls tells interruption of an unhealthy instance.
+pub const WORK_REASON: &str = "InstanceStatus";
+
+/// The payload of such work.
+pub fn payload(message: &Message) -> Value {
+    json!({"kind": message.kind.metric(), "instanceIds": message.instance_ids})
+}
+
+/// Reads such a payload back; one that is none asks for nothing.
+pub fn from_payload(payload: &Value) -> Message {
+    let kind = payload.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let kinds = [Kind::InstanceStatus, Kind::SystemStatus, Kind::EventStatus];
+    let Some(kind) = kinds.into_iter().find(|it| it.metric() == kind) else {
+        return Message::no_op(None);
+    };
+    let ids = payload.get("instanceIds").and_then(Value::as_array);
+    let ids = ids.into_iter().flatten().filter_map(Value::as_str).map(InstanceId::from);
+    Message { kind, instance_ids: ids.collect(), reservation_id: None, time: None }
 }

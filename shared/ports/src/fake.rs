@@ -161,14 +161,16 @@ impl Fake {
         if let Some(patch) = merge_patch(&to_value(old), &to_value(new)) {
             apply_merge_patch(&mut stored, &patch);
             let version = current.meta().resource_version.parse::<u64>().unwrap_or(0) + 1;
-            apply_merge_patch(&mut stored, &json!({"metadata": {"resourceVersion": version.to_string()}}));
+            apply_merge_patch(
+                &mut stored,
+                &json!({"metadata": {"resourceVersion": version.to_string()}}),
+            );
             self.objects.borrow_mut().insert(object.clone(), stored.clone());
             self.note(call);
         }
-        from_value(stored).map(Arc::new).map_err(|error| ClusterError::Refused {
-            object,
-            message: error.to_string(),
-        })
+        from_value(stored)
+            .map(Arc::new)
+            .map_err(|error| ClusterError::Refused { object, message: error.to_string() })
     }
 }
 
