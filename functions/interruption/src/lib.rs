@@ -16,7 +16,9 @@ use spokeshave_interruption::{
     Action, ClaimView, Kind, Malformed, Message, NodeView, View, decide, parse, status,
 };
 use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
-use spokeshave_model::{Kind as _, NodeClaim, NodePool, ObjectKey, Uid, core::Node, labels};
+use spokeshave_model::{
+    InstanceId, Kind as _, NodeClaim, NodePool, ObjectKey, Uid, core::Node, labels,
+};
 use spokeshave_ports::{
     Cluster, ClusterError, Concern, Decision, Invocation, Key, Precondition, Queues, Selector,
     StateTable, Work, cluster::KubeEvent,
