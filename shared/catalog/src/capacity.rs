@@ -44,8 +44,7 @@ pub struct FamilyTraits {
 
 /// The traits of a class's family. An unknown family behaves as AL2.
 pub fn family_traits(class: &EC2NodeClass) -> FamilyTraits {
-    let unknown =
-        class.spec.ami_family.as_deref().is_some_and(|it| AmiFamily::parse(it).is_none());
+    let unknown = class.spec.ami_family.as_deref().is_some_and(|it| AmiFamily::parse(it).is_none());
     let family = if unknown { AmiFamily::Al2 } else { class.ami_family() };
     let linux = |device| FamilyTraits {
         eni_density: true,
@@ -122,7 +121,11 @@ fn memory_mib(info: &InstanceTypeInfo, overhead: f64) -> i64 {
     size.saturating_sub(lost)
 }
 
-fn ephemeral_storage(info: &InstanceTypeInfo, class: &EC2NodeClass, traits: FamilyTraits) -> Quantity {
+fn ephemeral_storage(
+    info: &InstanceTypeInfo,
+    class: &EC2NodeClass,
+    traits: FamilyTraits,
+) -> Quantity {
     if class.spec.instance_store_policy.as_deref() == Some("RAID0")
         && let Some(storage) = &info.instance_storage
     {
@@ -248,7 +251,10 @@ pub fn sizing(
     let mut count = |name: &str, n: i64| capacity.set(name, Quantity::units(n));
     count(POD_ENI, limits.branch_interfaces);
     for (name, maker) in [(NVIDIA_GPU, "NVIDIA"), (AMD_GPU, "AMD"), (HABANA_GAUDI, "Habana")] {
-        count(name, info.gpus.iter().filter(|it| it.manufacturer == maker).map(|it| it.count).sum());
+        count(
+            name,
+            info.gpus.iter().filter(|it| it.manufacturer == maker).map(|it| it.count).sum(),
+        );
     }
     count(NEURON, info.neuron.iter().map(|it| it.count).sum());
     count(NEURON_CORE, info.neuron.first().map_or(0, |it| it.count * it.cores_per_device));
@@ -339,7 +345,18 @@ mod tests {
     #[test] // aws-capacity 5, case 3
     fn millicores_by_cores() {
         for (vcpus, millicores) in [
-            (0, 0), (1, 60), (2, 70), (3, 75), (4, 80), (5, 82), (6, 85), (8, 90), (16, 110), (32, 150), (96, 310), (192, 550),
+            (0, 0),
+            (1, 60),
+            (2, 70),
+            (3, 75),
+            (4, 80),
+            (5, 82),
+            (6, 85),
+            (8, 90),
+            (16, 110),
+            (32, 150),
+            (96, 310),
+            (192, 550),
         ] {
             assert_eq!(reserved_millicores(vcpus), millicores, "{vcpus}");
         }

@@ -114,12 +114,7 @@ impl Catalog {
         zones: BTreeMap<String, String>,
         on_demand: BTreeMap<String, f64>,
     ) -> Self {
-        let mut catalog = Self {
-            region: region.to_owned(),
-            zones,
-            on_demand,
-            ..Self::default()
-        };
+        let mut catalog = Self { region: region.to_owned(), zones, on_demand, ..Self::default() };
         catalog.set_types(types);
         catalog.set_offerings(offerings);
         catalog
@@ -136,10 +131,7 @@ impl Catalog {
     pub fn set_offerings(&mut self, offerings: &[TypeOffering]) {
         self.offerings.clear();
         for it in offerings {
-            self.offerings
-                .entry(it.instance_type.clone())
-                .or_default()
-                .insert(it.zone.clone());
+            self.offerings.entry(it.instance_type.clone()).or_default().insert(it.zone.clone());
         }
     }
 
@@ -173,7 +165,8 @@ impl Catalog {
         for (name, price) in &self.on_demand {
             let Some(zones) = self.offerings.get(name) else { continue };
             let prices = zones.iter().map(|zone| {
-                let share = 0.28 + f64::from(spread(name) % 100) / 1000.0
+                let share = 0.28
+                    + f64::from(spread(name) % 100) / 1000.0
                     + f64::from(spread(&format!("{name}/{zone}")) % 50) / 1000.0;
                 // Ten-thousandths of a dollar, as EC2 quotes.
                 (zone.clone(), (price * share * 10_000.0).round() / 10_000.0)
@@ -254,9 +247,7 @@ impl Catalog {
                     instance_type: info.name.clone(),
                     source,
                 })?;
-            resolved
-                .dropped
-                .extend(sizing.dropped.into_iter().map(|it| (info.name.clone(), it)));
+            resolved.dropped.extend(sizing.dropped.into_iter().map(|it| (info.name.clone(), it)));
             let sold_in = self.offerings.get(&info.name).unwrap_or(&nowhere);
             let zones: Vec<&ClassZone> =
                 class_zones.values().filter(|it| sold_in.contains(&it.name)).collect();
@@ -296,5 +287,6 @@ fn is_price(price: f64) -> bool {
 
 /// A number that differs from text to text and never from run to run (FNV-1a).
 fn spread(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)) >> 7
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+        >> 7
 }

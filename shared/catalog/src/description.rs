@@ -125,9 +125,8 @@ pub(crate) fn requirements(info: &InstanceTypeInfo, around: &Surroundings<'_>) -
         keys::INSTANCE_CPU_SUSTAINED_CLOCK_SPEED_MHZ,
         maybe(has_processor.then(|| mhz.to_string())),
     );
-    let ebs = (info.ebs.optimized_support == "default")
-        .then_some(info.ebs.max_bandwidth_mbps)
-        .flatten();
+    let ebs =
+        (info.ebs.optimized_support == "default").then_some(info.ebs.max_bandwidth_mbps).flatten();
     any_of(keys::INSTANCE_EBS_BANDWIDTH, maybe(ebs.map(|it| it.to_string())));
     let bandwidth = builtin::limits(&info.name).bandwidth_mbps;
     any_of(keys::INSTANCE_NETWORK_BANDWIDTH, maybe(bandwidth.map(|it| it.to_string())));
@@ -170,10 +169,7 @@ pub(crate) fn requirements(info: &InstanceTypeInfo, around: &Surroundings<'_>) -
     any_of(keys::NITRO_SANDBOX, flag(info.nitro_enclaves == "supported"));
     any_of(keys::INSTANCE_TENANCY, vec!["default".to_owned(), "dedicated".to_owned()]);
 
-    any_of(
-        keys::CAPACITY_RESERVATION_ID,
-        reservations.iter().map(|it| it.id.clone()).collect(),
-    );
+    any_of(keys::CAPACITY_RESERVATION_ID, reservations.iter().map(|it| it.id.clone()).collect());
     any_of(
         keys::CAPACITY_RESERVATION_TYPE,
         reservations.iter().map(|it| reservation_type(it).to_owned()).collect(),

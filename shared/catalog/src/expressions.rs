@@ -99,7 +99,9 @@ impl Expression {
         let declared = context
             .add_function("min", |a: Value, b: Value| choose("min", a, b, Ordering::Less))
             .and_then(|()| {
-                context.add_function("max", |a: Value, b: Value| choose("max", a, b, Ordering::Greater))
+                context.add_function("max", |a: Value, b: Value| {
+                    choose("max", a, b, Ordering::Greater)
+                })
             });
         declared.map_err(|error| failed(format!("{error:?}")))?;
         match self.program()?.execute(&context) {

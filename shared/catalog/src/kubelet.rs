@@ -155,7 +155,8 @@ impl KubeletSettings {
             MaxPods::Expression(text) => Some(("maxPods".to_owned(), text)),
             MaxPods::Number(_) => None,
         });
-        let maps = [("kubeReserved", &self.kube_reserved), ("systemReserved", &self.system_reserved)];
+        let maps =
+            [("kubeReserved", &self.kube_reserved), ("systemReserved", &self.system_reserved)];
         let reserved = maps.into_iter().flat_map(|(field, map)| {
             map.iter().filter_map(move |(key, it)| match it {
                 Reserved::Expression(text) => Some((format!("{field}.{key}"), text)),
@@ -209,14 +210,26 @@ mod tests {
                 json!({"maxPods": [1]}),
                 "spec.kubelet.maxPods: must be a whole number or an expression, not [1]",
             ),
-            (json!({"maxPods": 1.5}), "spec.kubelet.maxPods: must be a whole number or an expression, not 1.5"),
-            (json!({"podsPerCore": "4"}), "spec.kubelet.podsPerCore: must be a whole number, not \"4\""),
-            (json!({"kubeReserved": {"cpu": 1}}), "spec.kubelet.kubeReserved: must be a map of texts, not {\"cpu\":1}"),
+            (
+                json!({"maxPods": 1.5}),
+                "spec.kubelet.maxPods: must be a whole number or an expression, not 1.5",
+            ),
+            (
+                json!({"podsPerCore": "4"}),
+                "spec.kubelet.podsPerCore: must be a whole number, not \"4\"",
+            ),
+            (
+                json!({"kubeReserved": {"cpu": 1}}),
+                "spec.kubelet.kubeReserved: must be a map of texts, not {\"cpu\":1}",
+            ),
             (
                 json!({"evictionHard": {"memory.available": "lots"}}),
                 "spec.kubelet.evictionHard[memory.available]: \"lots\" is neither a quantity nor a percentage",
             ),
-            (json!({"clusterDNS": "10.0.0.10"}), "spec.kubelet.clusterDNS: must be a list of texts, not \"10.0.0.10\""),
+            (
+                json!({"clusterDNS": "10.0.0.10"}),
+                "spec.kubelet.clusterDNS: must be a list of texts, not \"10.0.0.10\"",
+            ),
         ] {
             assert_eq!(read(kubelet).expect_err(message).to_string(), message);
         }
@@ -224,7 +237,10 @@ mod tests {
 
     #[test]
     fn absent_null_and_foreign_fields() {
-        assert_eq!(read(json!({"maxPods": null, "anything": {"else": 1}})), Ok(KubeletSettings::default()));
+        assert_eq!(
+            read(json!({"maxPods": null, "anything": {"else": 1}})),
+            Ok(KubeletSettings::default())
+        );
         assert_eq!(KubeletSettings::of(&EC2NodeClass::default()), Ok(KubeletSettings::default()));
     }
 }

@@ -13,6 +13,8 @@ pub mod expressions;
 pub mod kubelet;
 pub mod memory;
 pub mod offerings;
+pub mod plain;
+pub mod stored;
 pub mod table;
 pub mod unavailable;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use spokeshave_model::{EC2NodeClass, Quantity};
+use spokeshave_model::{EC2NodeClass, Quantity, Requirements, ec2_node_class::AmiStatus};
 
 /// How long an observation counts after it was last confirmed. 60 days, as in Karpenter.
 pub const LIFETIME: SignedDuration = SignedDuration::from_hours(60 * 24);
@@ -21,6 +21,20 @@ pub fn image_set(class: &EC2NodeClass) -> String {
         hash.update(b"\n");
     }
     hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The image that a class gives a node with these labels: the first whose requirements accept them.
+pub fn image_for<'a>(class: &'a EC2NodeClass, node: &Requirements) -> Option<&'a str> {
+    let accepts = |it: &&AmiStatus| {
+        Requirements::from_api(&it.requirements).compatible(node, |_| true).is_ok()
+    };
+    class.status.amis.iter().find(accepts).map(|it| it.id.as_str())
+}
+
+/// Whether a node runs the image that its class would pick for it now; only then does its memory say anything about the
+/// next node of the type.
+pub fn is_current_image(class: &EC2NodeClass, node: &Requirements, image: &str) -> bool {
+    image_for(class, node) == Some(image)
 }
 
 /// One observation.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use spokeshave_model::{
-    AmiFamily, CapacityType, EC2NodeClass, Offering,
-    ec2_node_class::CapacityReservationStatus, instance_type::Reservation,
+    AmiFamily, CapacityType, EC2NodeClass, Offering, ec2_node_class::CapacityReservationStatus,
+    instance_type::Reservation,
 };
 use spokeshave_ports::ec2::{InstanceTypeInfo, PlacementGroup};
 

@@ -26,9 +26,7 @@ pub fn read_types(text: &str) -> Result<Vec<InstanceTypeInfo>, TableError> {
     text.lines()
         .enumerate()
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
-        .map(|(at, line)| {
-            read_type(line).map_err(|column| TableError { line: at + 1, column })
-        })
+        .map(|(at, line)| read_type(line).map_err(|column| TableError { line: at + 1, column }))
         .collect()
 }
 
@@ -285,7 +283,13 @@ fn write_type(text: &mut String, it: &InstanceTypeInfo) {
     let _ = write!(text, ":{}:{}\t", shown(network.max_efa), Escaped(&network.ena_support));
     write_list(text, &it.placement_strategies);
     let gpus = it.gpus.iter().map(|gpu| {
-        format!("{}:{}:{}:{}", Escaped(&gpu.name), Escaped(&gpu.manufacturer), gpu.count, gpu.memory_mib)
+        format!(
+            "{}:{}:{}:{}",
+            Escaped(&gpu.name),
+            Escaped(&gpu.manufacturer),
+            gpu.count,
+            gpu.memory_mib
+        )
     });
     let _ = write!(text, "{}\t", gpus.collect::<Vec<_>>().join(";"));
     let neuron = it.neuron.iter().map(|device| {

@@ -67,10 +67,7 @@ pub struct UnavailableOfferings {
 
 impl UnavailableOfferings {
     /// Marks read from the table: keys and the ends of their time, as seen at `now`.
-    pub fn new(
-        marks: impl IntoIterator<Item = (String, Timestamp)>,
-        now: Timestamp,
-    ) -> Self {
+    pub fn new(marks: impl IntoIterator<Item = (String, Timestamp)>, now: Timestamp) -> Self {
         Self { marks: marks.into_iter().filter(|(_, ends)| *ends > now).collect(), now }
     }
 
