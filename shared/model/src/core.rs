@@ -800,6 +800,37 @@ pub struct CSIDriver {
 }
 kind!(CSIDriver, "storage.k8s.io", "v1", "CSIDriver", "csidrivers", false);
 
+/// ResourceSlice, `resource.k8s.io/v1`: devices that a DRA driver publishes for a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceSlice {
+    pub metadata: ObjectMeta,
+    pub spec: ResourceSliceSpec,
+}
+kind!(ResourceSlice, "resource.k8s.io", "v1", "ResourceSlice", "resourceslices", false);
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceSliceSpec {
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
+    pub driver: String,
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
+    pub node_name: Option<String>,
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
+    pub pool: ResourcePool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourcePool {
+    pub name: String,
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
+    pub generation: i64,
+    /// How many slices of this generation make the pool complete.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_is_default")]
+    pub resource_slice_count: i64,
+}
+
 /// VolumeAttachment, `storage.k8s.io/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
