@@ -1,0 +1,190 @@
+//! What a run came to, as the contract of the command lays it down.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use spokeshave_model::{Kind, NodeClaim, core::Pod, labels};
+use spokeshave_ports::Concern;
+use spokeshave_sim::{
+    engine::claim_state,
+    world::{Inner, Line},
+};
+
+/// The answer of `spokeshave local`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    pub settled: bool,
+    pub pods: PodCounts,
+    pub node_claims: Vec<ClaimLine>,
+    /// Dollars per hour of all live instances.
+    pub price_per_hour: f64,
+    pub pending: Vec<PendingPod>,
+    pub timeline: Vec<TimelineLine>,
+    /// AWS calls by operation.
+    pub calls: BTreeMap<&'static str, u64>,
+    pub violations: Vec<ViolationLine>,
+    pub interruptions: Vec<InterruptionLine>,
+    /// Messages that no handler could finish.
+    pub dead_letters: BTreeMap<&'static str, usize>,
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PodCounts {
+    pub running: usize,
+    pub pending: usize,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimLine {
+    pub name: String,
+    pub node_pool: String,
+    pub node_class: String,
+    pub instance_type: String,
+    pub zone: String,
+    pub capacity_type: String,
+    pub price_per_hour: f64,
+    /// The last true one of Launched, Registered, Initialized; or Terminating; empty before the launch.
+    pub state: &'static str,
+    pub instance_id: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PendingPod {
+    pub pod: String,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct TimelineLine {
+    /// Seconds since the start.
+    pub t: f64,
+    pub concern: Concern,
+    pub action: &'static str,
+    pub object: String,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ViolationLine {
+    pub rule: &'static str,
+    pub object: String,
+    pub detail: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InterruptionLine {
+    pub instance_id: String,
+    pub node: String,
+    pub kind: String,
+    /// Seconds since the start.
+    pub announced: f64,
+    /// Seconds from the announcement until every displaced pod ran again; null while it lasts.
+    pub replaced_after: Option<f64>,
+}
+
+impl Summary {
+    /// Reads the world.
+    pub fn of(world: &Inner, settled: bool, seed: u64) -> Self {
+        let mut pods = PodCounts::default();
+        let mut pending = Vec::new();
+        let reasons = reasons(world);
+        for pod in world.store.list::<Pod>().filter(|it| !it.is_terminal()) {
+            if pod.status.phase == "Running" {
+                pods.running += 1;
+            } else {
+                pods.pending += 1;
+                let reason = reasons.get(&pod.reference()).cloned().unwrap_or_else(|| waiting(&pod));
+                pending.push(PendingPod { pod: pod.key().to_string(), reason });
+            }
+        }
+        let node_claims: Vec<ClaimLine> = world.store.list::<NodeClaim>().map(|it| claim(world, &it)).collect();
+        let live = world.machines.values().filter(|it| it.is_live());
+        Self {
+            settled,
+            pods,
+            node_claims,
+            price_per_hour: rounded(live.map(|it| it.price).sum()),
+            pending,
+            timeline: world.timeline.iter().map(|it| timeline(world, it)).collect(),
+            calls: world.calls.clone(),
+            violations: world
+                .violations
+                .iter()
+                .map(|it| ViolationLine { rule: it.rule, object: it.object.clone(), detail: it.detail.clone() })
+                .collect(),
+            interruptions: world
+                .interruptions
+                .iter()
+                .map(|it| InterruptionLine {
+                    instance_id: it.instance.to_string(),
+                    node: it.node.clone(),
+                    kind: it.kind.clone(),
+                    announced: world.seconds(it.announced),
+                    replaced_after: it.replaced.map(|at| world.seconds(at) - world.seconds(it.announced)),
+                })
+                .collect(),
+            dead_letters: world
+                .queues
+                .iter()
+                .filter(|(_, queue)| !queue.dead.is_empty())
+                .map(|(concern, queue)| (concern.as_str(), queue.dead.len()))
+                .collect(),
+            seed,
+        }
+    }
+}
+
+/// Prices are sums of floating-point numbers; beyond a millionth of a dollar there is only noise.
+fn rounded(price: f64) -> f64 {
+    (price * 1e6).round() / 1e6
+}
+
+fn claim(world: &Inner, it: &NodeClaim) -> ClaimLine {
+    let id = it.status.provider_id.instance_id();
+    let machine = id.as_ref().and_then(|id| world.machines.get(id));
+    let label = |key: &str| it.metadata.label(key).unwrap_or_default().to_owned();
+    ClaimLine {
+        name: it.metadata.name.clone(),
+        node_pool: it.nodepool().unwrap_or_default().to_owned(),
+        node_class: it.spec.node_class_ref.name.clone(),
+        instance_type: label(labels::INSTANCE_TYPE),
+        zone: label(labels::ZONE),
+        capacity_type: label(labels::CAPACITY_TYPE),
+        price_per_hour: machine.map_or(0.0, |it| rounded(it.price)),
+        state: claim_state(it),
+        instance_id: id.map(|it| it.to_string()).unwrap_or_default(),
+    }
+}
+
+/// One line of the timeline.
+pub fn timeline(world: &Inner, line: &Line) -> TimelineLine {
+    TimelineLine {
+        t: (world.seconds(line.at) * 1000.0).round() / 1000.0,
+        concern: line.concern,
+        action: line.decision.action,
+        object: line.decision.object.clone(),
+        reason: line.decision.reason.clone(),
+    }
+}
+
+/// The last thing that provisioning said of each pod.
+fn reasons(world: &Inner) -> BTreeMap<String, String> {
+    world
+        .timeline
+        .iter()
+        .filter(|it| it.concern == Concern::Provision && it.decision.object.starts_with("Pod/"))
+        .map(|it| (it.decision.object.clone(), it.decision.reason.clone()))
+        .collect()
+}
+
+fn waiting(pod: &Pod) -> String {
+    if pod.is_bound() {
+        return format!("starting on node {}", pod.spec.node_name);
+    }
+    pod.condition("PodScheduled")
+        .map_or_else(|| "not yet seen by the scheduler".to_owned(), |it| it.message.clone())
+}
