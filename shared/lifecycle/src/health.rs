@@ -48,10 +48,12 @@ impl Outcomes {
         Self { outcomes }
     }
 
-    /// Adds an outcome, dropping the oldest beyond [`KEPT`]. Returns whether it was new.
+    /// Adds an outcome, dropping the oldest beyond [`KEPT`]. Returns whether there is something to store: one more
+    /// success after nothing but successes is not worth a write for every node of a growing pool.
     pub fn add(&mut self, claim: &Uid, healthy: bool) -> bool {
         let known = self.outcomes.iter().any(|it| &it.claim == claim && it.healthy == healthy);
-        if known && !claim.is_empty() {
+        let all_well = self.outcomes.len() == KEPT && self.outcomes.iter().all(|it| it.healthy);
+        if (known && !claim.is_empty()) || (healthy && all_well) {
             return false;
         }
         self.outcomes.push(Outcome { claim: claim.clone(), healthy });
