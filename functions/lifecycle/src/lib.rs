@@ -4,8 +4,10 @@
 //! and reconciled once per batch, however many messages name it. `spokeshave_lifecycle::claim` decides; this crate
 //! reads, carries out, and arranges to be woken.
 
+mod drift;
 mod health;
 mod reconcile;
+mod repair;
 mod targets;
 mod world;
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_lifecycle::{
     Action,
-    claim::{self, Drift, View},
+    claim::{self, View},
     metrics,
     registration::{self, PartitionHook},
+    resource_slices,
 };
 use spokeshave_model::{
     Kind, NodeClaim, ObjectKey, Taint,
@@ -61,13 +62,20 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
         target: &Target,
         carried: &mut Vec<Taint>,
     ) -> Result<(), Trouble> {
-        let Some(claim) = self.cluster.get::<NodeClaim>(&ObjectKey::cluster(name)).await? else {
+        let Some(claim) = self.world.claim(name).await? else { return Ok(()) };
+        if !claim.is_managed() {
             return Ok(());
-        };
-        if !claim.is_managed() || claim.metadata.deleting() {
+        }
+        let repairs = self.cx.settings.gates.node_repair;
+        if claim.metadata.deleting() && !repairs {
             return Ok(());
         }
         let nodes = self.world.nodes_of(&claim).await?;
+        let (mut due, ended) =
+            if repairs { self.repair(&claim, &nodes).await? } else { (None, false) };
+        if ended || claim.metadata.deleting() {
+            return self.wake(&claim, due, target).await;
+        }
         let pool = self.world.pool_of(&claim).await?;
         let view = View {
             claim: Some(&claim),
@@ -75,8 +83,8 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
             nodepool: pool.as_deref(),
             partition: self.partition(&claim, &nodes).await?,
             carried: carried.clone(),
-            missing_driver: None,
-            drift: Drift::Unjudged,
+            missing_driver: self.missing_driver(&claim, &nodes).await?,
+            drift: self.drift(&claim, pool.as_deref(), target).await,
             pod_event: target.pod_event,
             scan: target.sweep,
         };
@@ -90,13 +98,40 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
         if let Some(at) = decision.pod_event_at {
             self.store_later(&claim, at).await?;
         }
-        if let Some(due) = decision.wake_at {
-            let key = Key { resource_version: String::new(), ..Key::of(&*claim) };
-            let concern = self.cx.concern;
-            let (state, queues) = (self.state, self.queues);
-            wakes::wake_once(state, queues, concern, key, due, self.now, target.depth).await?;
-        }
+        due = [due, decision.wake_at].into_iter().flatten().min();
+        self.wake(&claim, due, target).await
+    }
+
+    /// Arranges for the claim to be looked at again.
+    async fn wake(
+        &self,
+        claim: &NodeClaim,
+        due: Option<Timestamp>,
+        target: &Target,
+    ) -> Result<(), Trouble> {
+        let Some(due) = due else { return Ok(()) };
+        let key = Key { resource_version: String::new(), ..Key::of(claim) };
+        let (state, queues, concern) = (self.state, self.queues, self.cx.concern);
+        wakes::wake_once(state, queues, concern, key, due, self.now, target.depth).await?;
         Ok(())
+    }
+
+    /// The first DRA driver that an uninitialized claim still waits for.
+    async fn missing_driver(
+        &self,
+        claim: &NodeClaim,
+        nodes: &[Arc<Node>],
+    ) -> Result<Option<String>, Trouble> {
+        let drivers = resource_slices::requested_drivers(claim);
+        let [node] = nodes else { return Ok(None) };
+        let ignored = self.cx.settings.ignore_dra_requests;
+        if ignored || drivers.is_empty() || claim.is_true(NodeClaim::INITIALIZED) {
+            return Ok(None);
+        }
+        let slices = self.world.slices().await?;
+        let slices: Vec<_> = slices.iter().map(AsRef::as_ref).collect();
+        let missing = resource_slices::first_incomplete(&drivers, node, &slices);
+        Ok(missing.map(str::to_owned))
     }
 
     /// What EC2 says of the partition, where a claim waits for it.
@@ -199,7 +234,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
         }
     }
 
-    async fn delete(
+    pub async fn delete(
         &self,
         claim: &NodeClaim,
         nodes: &[Arc<Node>],

@@ -6,9 +6,8 @@ use jiff::Timestamp;
 use spokeshave_model::{
     EC2NodeClass, Kind, NodeClaim, NodePool, ObjectKey,
     core::{Node, Pod},
-    labels,
 };
-use spokeshave_ports::{Cluster, ClusterError, Key, Selector, Work, wakes};
+use spokeshave_ports::{Cluster, ClusterError, Key, Work, wakes};
 
 use crate::{Trouble, world::World};
 
@@ -22,8 +21,10 @@ pub struct Target {
     pub records: Vec<usize>,
     /// The newest pod event among them.
     pub pod_event: Option<Timestamp>,
-    /// The sweep, which also scans.
+    /// The sweep, which also scans and looks at drift that no event tells of.
     pub sweep: bool,
+    /// Something that drift depends on may have changed.
+    pub drift: bool,
     /// How deep the deepest wake-up was.
     pub depth: u32,
     /// Failures in a row before this run.
@@ -57,7 +58,9 @@ impl Targets {
         let source = Source { record, work, sent_at };
         if work.keys.is_empty() {
             for claim in world.claims().await?.iter() {
-                self.note(&claim.metadata.name, source).sweep = true;
+                let target = self.note(&claim.metadata.name, source);
+                target.sweep = true;
+                target.drift = true;
             }
             return Ok(());
         }
@@ -76,7 +79,7 @@ impl Targets {
     ) -> Result<(), ClusterError> {
         let kind = key.kind.as_str();
         if kind == NodeClaim::KIND {
-            self.note(&key.name, source);
+            self.note(&key.name, source).drift |= source.work.reason == "NodeClaimChanged";
         } else if kind == Node::KIND {
             self.add_node(&key.name, source, cluster, world).await?;
         } else if kind == Pod::KIND {
@@ -86,14 +89,15 @@ impl Targets {
                 self.add_node(&pod.spec.node_name, source, cluster, world).await?;
             }
         } else if kind == NodePool::KIND {
-            let selector = Selector::label(labels::NODEPOOL, &key.name);
-            for claim in cluster.list::<NodeClaim>(&selector).await? {
-                self.note(&claim.metadata.name, source);
+            for claim in world.claims().await?.iter() {
+                if claim.nodepool() == Some(key.name.as_str()) {
+                    self.note(&claim.metadata.name, source).drift = true;
+                }
             }
         } else if kind == EC2NodeClass::KIND {
             for claim in world.claims().await?.iter() {
                 if claim.spec.node_class_ref.name == key.name {
-                    self.note(&claim.metadata.name, source);
+                    self.note(&claim.metadata.name, source).drift = true;
                 }
             }
         }

@@ -2,7 +2,11 @@
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
-use spokeshave_model::{NodeClaim, NodePool, ObjectKey, ProviderId, core::Node};
+use spokeshave_model::{
+    NodeClaim, NodePool, ObjectKey, ProviderId,
+    core::{Node, ResourceSlice},
+    labels,
+};
 use spokeshave_ports::{Cluster, ClusterError, Selector};
 
 type Index<T> = BTreeMap<ProviderId, Vec<Arc<T>>>;
@@ -13,6 +17,7 @@ pub struct World<'a, C> {
     nodes: RefCell<Option<Arc<Index<Node>>>>,
     claims: RefCell<Option<Arc<Vec<Arc<NodeClaim>>>>>,
     pools: RefCell<BTreeMap<String, Option<Arc<NodePool>>>>,
+    slices: RefCell<Option<Arc<Vec<Arc<ResourceSlice>>>>>,
 }
 
 impl<'a, C: Cluster> World<'a, C> {
@@ -22,6 +27,7 @@ impl<'a, C: Cluster> World<'a, C> {
             nodes: RefCell::default(),
             claims: RefCell::default(),
             pools: RefCell::default(),
+            slices: RefCell::default(),
         }
     }
 
@@ -30,6 +36,7 @@ impl<'a, C: Cluster> World<'a, C> {
         self.nodes.replace(None);
         self.claims.replace(None);
         self.pools.borrow_mut().clear();
+        self.slices.replace(None);
     }
 
     /// All claims.
@@ -40,6 +47,37 @@ impl<'a, C: Cluster> World<'a, C> {
         let claims = Arc::new(self.cluster.list::<NodeClaim>(&Selector::all()).await?);
         self.claims.replace(Some(claims.clone()));
         Ok(claims)
+    }
+
+    /// One claim: from the list where that has been read, else by name.
+    pub async fn claim(&self, name: &str) -> Result<Option<Arc<NodeClaim>>, ClusterError> {
+        let listed = self.claims.borrow().clone();
+        match listed {
+            Some(claims) => Ok(claims
+                .binary_search_by(|it| it.metadata.name.as_str().cmp(name))
+                .ok()
+                .and_then(|at| claims.get(at).cloned())),
+            None => self.cluster.get::<NodeClaim>(&ObjectKey::cluster(name)).await,
+        }
+    }
+
+    /// All slices with devices.
+    pub async fn slices(&self) -> Result<Arc<Vec<Arc<ResourceSlice>>>, ClusterError> {
+        if let Some(known) = self.slices.borrow().clone() {
+            return Ok(known);
+        }
+        let slices = Arc::new(self.cluster.list::<ResourceSlice>(&Selector::all()).await?);
+        self.slices.replace(Some(slices.clone()));
+        Ok(slices)
+    }
+
+    /// The nodes that decide whether one of a pool may be repaired: those with the pool's label, or all.
+    pub async fn peers(&self, pool: Option<&str>) -> Result<Vec<Arc<Node>>, ClusterError> {
+        let index = self.node_index().await?;
+        let is_peer = |it: &&Arc<Node>| {
+            pool.is_none_or(|name| it.metadata.label(labels::NODEPOOL) == Some(name))
+        };
+        Ok(index.values().flatten().filter(is_peer).cloned().collect())
     }
 
     async fn node_index(&self) -> Result<Arc<Index<Node>>, ClusterError> {
@@ -63,7 +101,7 @@ impl<'a, C: Cluster> World<'a, C> {
         if id.is_empty() {
             return Ok(Vec::new());
         }
-        let listed = self.nodes.borrow().is_some();
+        let listed = self.nodes.borrow().is_some() || self.claims.borrow().is_some();
         if !listed && claim.is_true(NodeClaim::INITIALIZED) && !claim.status.node_name.is_empty() {
             let key = ObjectKey::cluster(&claim.status.node_name);
             let node = self.cluster.get::<Node>(&key).await?;

@@ -63,9 +63,9 @@ pub fn fault(node: &Node) -> Option<Fault> {
 
 /// Whether a policy matches the node at all, however short the time.
 pub fn is_unhealthy(node: &Node) -> bool {
-    POLICIES.iter().any(|policy| {
-        node.condition(policy.condition).is_some_and(|it| it.status == policy.status)
-    })
+    POLICIES
+        .iter()
+        .any(|policy| node.condition(policy.condition).is_some_and(|it| it.status == policy.status))
 }
 
 /// Whether few enough of `nodes` are unhealthy for one of them to be repaired.

@@ -44,7 +44,9 @@ pub fn first_incomplete<'a>(
 
 fn belongs(slice: &ResourceSlice, node: &Node) -> bool {
     slice.spec.node_name.as_deref() == Some(node.metadata.name.as_str())
-        || slice.metadata.owner_references.iter().any(|it| {
-            it.kind == "Node" && it.api_version == "v1" && it.name == node.metadata.name
-        })
+        || slice
+            .metadata
+            .owner_references
+            .iter()
+            .any(|it| it.kind == "Node" && it.api_version == "v1" && it.name == node.metadata.name)
 }
