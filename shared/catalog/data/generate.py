@@ -8,7 +8,9 @@
 --types      DescribeInstanceTypes answers: an object by type name, or a list.
 --offerings  one DescribeInstanceTypeOfferings answer (availability-zone) per region, <region>.json[.gz].
 --zones      zone names and ids, one pair per line.
---reference  published labels: fills in types that --types lacks (what it cannot know is in FILLED below).
+--reference  published labels: fills in types that --types lacks (what it cannot know is in FILLED below), and wins over
+             --types for the clock and, with --limits, for the interfaces of each card, so that labels and pod counts are
+             those that users have seen published. The first DescribeInstanceTypes answer replaces all of it.
 """
 import argparse, gzip, json, os, re
 from collections import defaultdict
@@ -126,6 +128,14 @@ def main():
     for name in reference:
         if name not in by_name and name in FILLED:
             by_name[name] = filled(name, reference, limits)
+    for name, it in by_name.items():
+        published = reference.get(name, {}).get("labels", {}).get("cpu-sustained-clock-speed-mhz", "0")
+        if published != "0":
+            it["ProcessorInfo"]["SustainedClockSpeedInGhz"] = int(published) / 1000
+        if name in reference and name in limits:
+            it["NetworkInfo"]["MaximumNetworkInterfaces"] = limits[name]["interfaces"]
+            it["NetworkInfo"]["NetworkCards"] = [
+                {"NetworkCardIndex": i, "MaximumNetworkInterfaces": n} for i, n in limits[name]["cards"]]
     # What DescribeInstanceTypes would not be asked for: no HVM, no 64-bit x86 or Arm (Mac).
     wanted = {n: it for n, it in by_name.items() if "hvm" in it["SupportedVirtualizationTypes"]
               and {"x86_64", "arm64"} & set(it["ProcessorInfo"]["SupportedArchitectures"])}

@@ -103,6 +103,7 @@ pub(crate) fn catalog(region: &str) -> Option<Catalog> {
     let mut types = table::read_types(TYPES).ok()?;
     types.retain(|it| offerings.contains_key(&it.name));
     Some(Catalog {
+        fixed: Vec::new(),
         region: region.to_owned(),
         types,
         offerings,

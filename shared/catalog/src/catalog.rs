@@ -23,6 +23,8 @@ pub type SpotPrices = BTreeMap<String, BTreeMap<String, f64>>;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalog {
     pub region: String,
+    /// Types given in the plain form, used as they are; everything else is ignored then. Empty: EC2's own.
+    pub fixed: Vec<InstanceType>,
     /// Sorted by name, one entry each.
     pub types: Vec<InstanceTypeInfo>,
     /// Zones by type; may name types that are not described.
@@ -218,6 +220,9 @@ impl Catalog {
         view: &MarketView<'_>,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Resolved, CatalogError> {
+        if !self.fixed.is_empty() {
+            return Ok(self.resolve_fixed(class, view, wanted));
+        }
         let class_name = || class.metadata.name.clone();
         let kubelet = KubeletSettings::of(class)
             .map_err(|source| CatalogError::Kubelet { class: class_name(), source })?;
@@ -278,6 +283,45 @@ impl Catalog {
             });
         }
         Ok(resolved)
+    }
+
+    /// Types that were given as they are: no formula is applied; only zones, marks and reservations count.
+    fn resolve_fixed(
+        &self,
+        class: &EC2NodeClass,
+        view: &MarketView<'_>,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Resolved {
+        let subnets = |zone: &str| -> Vec<String> {
+            let here = class.status.subnets.iter().filter(|it| it.zone == zone);
+            here.map(|it| it.id.clone()).collect()
+        };
+        let mut types: Vec<InstanceType> =
+            self.fixed.iter().filter(|it| wanted(&it.name)).cloned().collect();
+        for it in &mut types {
+            for offering in &mut it.offerings {
+                let in_zone = class.status.subnets.is_empty()
+                    || class.status.subnets.iter().any(|it| it.zone == offering.zone);
+                let left = match &mut offering.reservation {
+                    Some(reservation) => {
+                        let chosen = &class.status.capacity_reservations;
+                        let count = view.reservations.get(&reservation.id).copied();
+                        reservation.count = count.unwrap_or(reservation.count);
+                        reservation.count > 0 && chosen.iter().any(|it| it.id == reservation.id)
+                    }
+                    None => !view.unavailable.blocks(
+                        offering.capacity_type,
+                        &it.name,
+                        &offering.zone,
+                        None,
+                        None,
+                        &subnets(&offering.zone),
+                    ),
+                };
+                offering.available = offering.available && in_zone && left;
+            }
+        }
+        Resolved { types, dropped: Vec::new() }
     }
 }
 

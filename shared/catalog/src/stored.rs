@@ -4,6 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | `catalog` | `index` | which chunks make up the catalog, and when each part was read | built-in facts until the next read |
 //! | `catalog` | `<version>/<n>` | a chunk | the same |
+//! | `catalog` | `fixed` | types that replace EC2's, in simulations | EC2's own types |
 //! | `catalog` | `spot` | spot prices | spot at on-demand prices until the next read |
 //! | `unavailable` | the mark's key | nothing but its end | a failing pool is tried again |
 //! | `unavailable-sequence` | `all` | counts marks | nothing |
@@ -30,7 +31,7 @@ use spokeshave_ports::{Record, StateError, StateKey, StateTable, When};
 use crate::{
     Catalog, Mark, MarketView, SpotPrices, UnavailableOfferings, builtin,
     memory::{self, DiscoveredMemory, Observation},
-    table, unavailable,
+    plain, table, unavailable,
 };
 
 pub const CATALOG: &str = "catalog";
@@ -41,6 +42,8 @@ pub const MEMORY: &str = "memory";
 
 const INDEX: &str = "index";
 const SPOT: &str = "spot";
+/// Types in the plain form that replace EC2's, for simulations.
+pub const FIXED: &str = "fixed";
 
 /// Base64 characters in one chunk. DynamoDB takes items up to 400 KB.
 const CHUNK: usize = 300_000;
@@ -193,6 +196,12 @@ pub async fn load_catalog(
     state: &impl StateTable,
     region: &str,
 ) -> Result<StoredCatalog, StateError> {
+    if let Some(record) = state.read(&StateKey::new(CATALOG, FIXED)).await?
+        && let Ok(fixed) = plain::read(&record.data)
+    {
+        let catalog = Catalog { region: region.to_owned(), fixed, ..Catalog::default() };
+        return Ok(StoredCatalog { catalog, ..StoredCatalog::default() });
+    }
     let mut stored = load_facts(state, region).await?;
     if let Some(record) = state.read(&StateKey::new(CATALOG, SPOT)).await? {
         let text = record.data.get("content").and_then(Value::as_str);
