@@ -1,0 +1,93 @@
+//! Answers of the API server as [`ClusterError`].
+
+use kube::core::response::{Status, StatusCause};
+use spokeshave_ports::ClusterError;
+
+/// The error that an answer means for `object`.
+pub fn cluster_error(error: &kube::Error, object: &str) -> ClusterError {
+    let kube::Error::Api(status) = error else {
+        return ClusterError::Unavailable { message: chain(error) };
+    };
+    let object = object.to_owned();
+    match status.code {
+        404 => ClusterError::NotFound { object },
+        409 if status.reason == "AlreadyExists" => ClusterError::AlreadyExists { object },
+        409 => ClusterError::Conflict { object },
+        // A patch that names another UID is an attempt to change it.
+        422 if causes(status).iter().any(|it| it.field == "metadata.uid") => {
+            ClusterError::Conflict { object }
+        }
+        401 => ClusterError::Refused {
+            object,
+            message: "the cluster does not know this identity (401): give its role an access entry"
+                .to_owned(),
+        },
+        403 => ClusterError::Refused {
+            object,
+            message: format!("not allowed (403), a role or binding is missing: {}", status.message),
+        },
+        408 | 410 | 429 | 500.. => {
+            ClusterError::Unavailable { message: format!("{}: {}", status.code, status.message) }
+        }
+        _ => ClusterError::Refused { object, message: status.message.clone() },
+    }
+}
+
+/// The causes in a status.
+pub(crate) fn causes(status: &Status) -> &[StatusCause] {
+    status.details.as_ref().map_or(&[], |it| &it.causes)
+}
+
+/// An error and what caused it, in one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(code: u16, reason: &str, field: &str) -> kube::Error {
+        let status = serde_json::from_value(serde_json::json!({
+            "code": code, "reason": reason, "message": "m", "details": {"causes": [{"field": field}]},
+        }));
+        kube::Error::Api(Box::new(status.expect("a status")))
+    }
+
+    #[test]
+    fn answers_are_told_apart_by_code_and_reason() {
+        let object = || "Pod/a".to_owned();
+        let refused =
+            |message: &str| ClusterError::Refused { object: object(), message: message.to_owned() };
+        for (code, reason, field, expected) in [
+            (404, "NotFound", "", ClusterError::NotFound { object: object() }),
+            (409, "AlreadyExists", "", ClusterError::AlreadyExists { object: object() }),
+            (409, "Conflict", "", ClusterError::Conflict { object: object() }),
+            (422, "Invalid", "metadata.uid", ClusterError::Conflict { object: object() }),
+            (422, "Invalid", "spec.x", refused("m")),
+            (400, "BadRequest", "", refused("m")),
+            (
+                429,
+                "TooManyRequests",
+                "",
+                ClusterError::Unavailable { message: "429: m".to_owned() },
+            ),
+            (503, "", "", ClusterError::Unavailable { message: "503: m".to_owned() }),
+            (410, "Expired", "", ClusterError::Unavailable { message: "410: m".to_owned() }),
+        ] {
+            assert_eq!(cluster_error(&status(code, reason, field), "Pod/a"), expected, "{code}");
+        }
+        assert!(!cluster_error(&status(401, "Unauthorized", ""), "Pod/a").is_retryable());
+        assert!(!cluster_error(&status(403, "Forbidden", ""), "Pod/a").is_retryable());
+    }
+}
