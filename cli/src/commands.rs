@@ -34,6 +34,8 @@ macro_rules! commands {
 commands! {
     /// Prints a completion script for a shell
     Completions => completions,
+    /// Says what the interruption function would do with messages
+    Event => event,
     /// Prints the version
     Version => version,
 }

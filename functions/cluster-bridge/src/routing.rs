@@ -59,6 +59,8 @@ pub fn is_provisionable(pod: &Pod) -> bool {
 #[derive(Clone, Debug)]
 pub struct Bridge {
     at_once: Keys,
+    /// When the first of `at_once` was observed.
+    ready_since: Option<Timestamp>,
     provision: Keys,
     provision_window: Window,
     disruption: Keys,
@@ -74,6 +76,7 @@ impl Bridge {
     pub fn new(settings: &Settings) -> Self {
         Self {
             at_once: Keys::default(),
+            ready_since: None,
             provision: Keys::default(),
             provision_window: Window::new(
                 settings.batch_idle_duration,
@@ -100,20 +103,19 @@ impl Bridge {
         self.note(change, now, true);
     }
 
-    /// When a batch window closes; `None` when none is open. What is not batched is ready at once.
+    /// When there is something to take; `None` when nothing is waiting.
+    ///
+    /// For what is not batched that is the time at which it was observed, for batches the end of their window.
     pub fn due(&self) -> Option<Timestamp> {
         let windows = [&self.provision_window, &self.disruption_window];
-        windows.into_iter().filter_map(Window::closes_at).min()
-    }
-
-    /// Whether [`take`](Self::take) would return something at `now`.
-    pub fn is_ready(&self, now: Timestamp) -> bool {
-        !self.at_once.is_empty() || self.due().is_some_and(|at| at <= now)
+        let at_once = self.ready_since.filter(|_| !self.at_once.is_empty());
+        windows.into_iter().filter_map(Window::closes_at).chain(at_once).min()
     }
 
     /// The events that are ready: everything not batched, and the batches whose window has closed.
     pub fn take(&mut self, now: Timestamp) -> Vec<BusEvent> {
         let mut events = self.at_once.take();
+        self.ready_since = None;
         if self.provision_window.close(now) {
             events.extend(self.provision.take());
         }
@@ -129,6 +131,7 @@ impl Bridge {
     }
 
     fn note(&mut self, change: &Change, now: Timestamp, listed: bool) {
+        self.ready_since.get_or_insert(now);
         match change {
             Change::Pod { old, new } => self.pod(old.as_deref(), new.as_deref(), now, listed),
             Change::Node { old, new } => self.node(old.as_deref(), new.as_deref(), now),
@@ -171,6 +174,9 @@ impl Bridge {
                     self.detached(gone);
                 }
             }
+        }
+        if self.at_once.is_empty() {
+            self.ready_since = None;
         }
     }
 

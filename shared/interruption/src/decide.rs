@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{
-    InstanceId, NodeClaim, NodePool, Uid,
+    InstanceId, NodeClaim, NodePool, ProviderId, Uid,
     core::Node,
     labels,
     meta::{Kind as _, StringMap},
@@ -51,6 +51,13 @@ pub enum Action {
     DeleteNodeClaim { name: String, uid: Uid, kind: Kind },
 }
 
+/// The instance that a provider id names: whatever comes after `:///` and the last `/`, as in Karpenter.
+fn instance_of(provider_id: &ProviderId) -> Option<InstanceId> {
+    let (_, rest) = provider_id.as_str().split_once(":///")?;
+    let (_zone, id) = rest.rsplit_once('/')?;
+    (!id.is_empty()).then(|| InstanceId::from(id))
+}
+
 /// What of a NodeClaim is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimView {
@@ -70,7 +77,7 @@ impl From<&NodeClaim> for ClaimView {
         Self {
             name: claim.name().to_owned(),
             uid: claim.metadata.uid.clone(),
-            instance_id: claim.status.provider_id.instance_id(),
+            instance_id: instance_of(&claim.status.provider_id),
             node_name: claim.status.node_name.clone(),
             deleting: claim.metadata.deleting(),
             managed: claim.is_managed(),
@@ -100,7 +107,7 @@ impl From<&Node> for NodeView {
         Self {
             name: node.name().to_owned(),
             uid: node.metadata.uid.clone(),
-            instance_id: node.spec.provider_id.instance_id(),
+            instance_id: instance_of(&node.spec.provider_id),
         }
     }
 }
