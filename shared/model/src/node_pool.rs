@@ -1,9 +1,11 @@
 //! NodePool, `karpenter.sh/v1` (`spec` api 4 and 5).
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Condition, ObjectMeta, Resources, Taint,
+    conditions::ConditionSet,
     duration::{NillableDuration, PlainDuration},
     kind,
     meta::{StringMap, null_is_default},
@@ -154,6 +156,17 @@ impl NodePool {
     /// Whether the pool is of fixed size.
     pub fn is_static(&self) -> bool {
         self.spec.replicas.is_some()
+    }
+
+    /// The conditions with the rules for changing them.
+    pub fn conditions_mut(&mut self) -> ConditionSet<'_> {
+        ConditionSet {
+            generation: self.metadata.generation,
+            created: self.metadata.creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH),
+            deleting: self.metadata.deletion_timestamp.is_some(),
+            conditions: &mut self.status.conditions,
+            dependents: Self::DEPENDENTS,
+        }
     }
 
     /// `spec.weight`, 0 when absent.

@@ -1,0 +1,263 @@
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use spokeshave_lambda::SqsRecord;
+use spokeshave_model::{ConditionStatus, Settings, conditions};
+use spokeshave_ports::{
+    Concern,
+    fake::{Fake, block_on},
+};
+
+use super::*;
+
+const HASH: &str = "6821555240594823858";
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_767_261_600 + seconds).expect("in range")
+}
+
+fn pool(change: Value) -> Value {
+    let mut pool = json!({
+        "metadata": {"name": "p", "uid": "pool", "generation": 1, "resourceVersion": "1",
+                     "creationTimestamp": "2026-01-01T10:00:00Z"},
+        "spec": {"template": {"spec": {"requirements": [], "expireAfter": "720h",
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}}});
+    spokeshave_model::meta::apply_merge_patch(&mut pool, &change);
+    pool
+}
+
+fn class(ready: &str, reason: &str, message: &str) -> Value {
+    json!({"metadata": {"name": "default", "uid": "class", "generation": 1}, "status": {"conditions": [
+        {"type": "Ready", "status": ready, "reason": reason, "message": message,
+         "lastTransitionTime": "2026-01-01T10:00:00Z"}]}})
+}
+
+fn claim(name: &str, change: Value) -> Value {
+    let mut claim = json!({
+        "metadata": {"name": name, "uid": name, "labels": {"karpenter.sh/nodepool": "p"}},
+        "spec": {"requirements": [], "nodeClassRef":
+            {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}},
+        "status": {"providerID": format!("aws:///us-west-2a/i-{name}"),
+                   "capacity": {"cpu": "4", "memory": "16Gi"}}});
+    spokeshave_model::meta::apply_merge_patch(&mut claim, &change);
+    claim
+}
+
+fn world(change: Value) -> Fake {
+    let world = Fake::at(at(0));
+    world.add_json::<NodePool>(pool(change));
+    world.add_json::<EC2NodeClass>(class("True", "Ready", ""));
+    world
+}
+
+fn run(world: &Fake, keys: Value) -> BatchAnswer {
+    let body = json!({"reason": "test", "keys": keys}).to_string();
+    let record = SqsRecord { message_id: "m".into(), body, ..SqsRecord::default() };
+    let settings = Settings::default();
+    let now = world.now.get();
+    let cx = Invocation {
+        concern: Concern::Nodepool,
+        now,
+        deadline: now,
+        settings: &settings,
+        journal: world,
+    };
+    block_on(handle(&SqsBatch { records: vec![record] }, world, world, &cx))
+}
+
+fn read(world: &Fake) -> NodePool {
+    world.object("p").expect("still there")
+}
+
+fn condition(world: &Fake, type_: &str) -> (ConditionStatus, String, String) {
+    let pool = read(world);
+    let it = conditions::find(&pool.status.conditions, type_).expect(type_);
+    (it.status, it.reason.clone(), it.message.clone())
+}
+
+fn only_pool() -> Value {
+    json!([{"kind": "NodePool", "name": "p"}])
+}
+
+#[test] // lifecycle 12.1, case 2
+fn a_new_pool_becomes_ready() {
+    let world = world(json!({}));
+    assert_eq!(run(&world, only_pool()), BatchAnswer::done());
+    let pool = read(&world);
+    assert_eq!(pool.metadata.annotation(labels::NODEPOOL_HASH), Some(HASH));
+    assert_eq!(pool.metadata.annotation(labels::NODEPOOL_HASH_VERSION), Some("v3"));
+    assert_eq!(
+        serde_json::to_value(&pool.status.resources).expect("writes"),
+        json!({"cpu": "0", "memory": "0", "pods": "0", "ephemeral-storage": "0", "nodes": "0"})
+    );
+    assert_eq!((pool.status.nodes, pool.status.node_class_observed_generation), (Some(0), Some(1)));
+    assert_eq!(condition(&world, "Ready"), (ConditionStatus::True, "Ready".into(), String::new()));
+    let health = condition(&world, NodePool::NODE_REGISTRATION_HEALTHY);
+    assert_eq!((health.0, health.1.as_str()), (ConditionStatus::Unknown, "AwaitingReconciliation"));
+}
+
+#[test]
+fn a_second_run_writes_nothing() {
+    let world = world(json!({}));
+    run(&world, only_pool());
+    world.calls.borrow_mut().clear();
+    world.now.set(at(60));
+    run(&world, json!([]));
+    assert_eq!(world.calls.borrow().as_slice(), &[] as &[String]);
+    assert!(world.sent.borrow().is_empty(), "it never wakes itself");
+}
+
+#[test] // lifecycle 12.1, case 1
+fn counts_what_is_there_to_stay() {
+    let world = world(json!({}));
+    world.add_json::<NodeClaim>(claim("a", json!({})));
+    world.add_json::<NodeClaim>(claim(
+        "b",
+        json!({"metadata": {"deletionTimestamp": "2026-01-01T10:00:00Z", "finalizers": ["x"]}}),
+    ));
+    world.add_json::<NodeClaim>(claim("unlaunched", json!({"status": {"providerID": null}})));
+    world.add_json::<NodeClaim>(claim(
+        "commanded",
+        json!({"status": {"conditions": [{"type": "DisruptionReason", "status": "True"}]}}),
+    ));
+    world.add_json::<Node>(json!({
+        "metadata": {"name": "a", "labels": {"karpenter.sh/nodepool": "p"}},
+        "spec": {"providerID": "aws:///us-west-2a/i-a"},
+        "status": {"capacity": {"cpu": "3900m", "memory": "0", "pods": "58"}}}));
+    run(&world, json!([{"kind": "NodeClaim", "name": "a"}]));
+    let status = read(&world).status;
+    assert_eq!(
+        serde_json::to_value(&status.resources).expect("writes"),
+        json!({"cpu": "3900m", "memory": "16Gi", "pods": "58", "ephemeral-storage": "0", "nodes": "1"})
+    );
+    assert_eq!(status.nodes, Some(1));
+}
+
+#[test] // lifecycle 12.1, cases 3 to 5
+fn the_class_decides_readiness() {
+    use ConditionStatus::{False, True};
+    for (class, expected) in [
+        (None, (False, "NodeClassNotFound", "NodeClass not found on cluster")),
+        (
+            Some(class("Unknown", "x", "y")),
+            (False, "NodeClassReadinessUnknown", "Node Class Readiness Unknown"),
+        ),
+        (
+            Some(class("False", "SubnetsNotFound", "no subnets")),
+            (False, "SubnetsNotFound", "no subnets"),
+        ),
+        (Some(class("True", "Ready", "")), (True, "NodeClassReady", "")),
+        (
+            Some(json!({"metadata": {"name": "default", "finalizers": ["f"],
+                        "deletionTimestamp": "2026-01-01T10:00:00Z"}})),
+            (False, "NodeClassTerminating", "NodeClass is Terminating"),
+        ),
+    ] {
+        let world = Fake::at(at(0));
+        world.add_json::<NodePool>(pool(json!({})));
+        if let Some(class) = class {
+            world.add_json::<EC2NodeClass>(class);
+        }
+        run(&world, json!([{"kind": "EC2NodeClass", "name": "default"}]));
+        let (status, reason, message) = condition(&world, NodePool::NODE_CLASS_READY);
+        assert_eq!((status, reason.as_str(), message.as_str()), expected);
+        let ready = condition(&world, "Ready");
+        if status == False {
+            assert_eq!((ready.0, ready.1.as_str()), (False, "UnhealthyDependents"));
+        }
+    }
+}
+
+#[test] // lifecycle 12.1, case 6; api 17.6
+fn claims_move_to_the_hash_version_before_the_pool() {
+    let drifted = json!({"metadata": {"annotations": {"karpenter.sh/nodepool-hash": "old"}},
+               "status": {"conditions": [{"type": "Drifted", "status": "True"}]}});
+    let world = world(json!({}));
+    world.add_json::<NodeClaim>(claim("a", json!({})));
+    world.add_json::<NodeClaim>(claim("b", drifted));
+    world.add_json::<NodeClaim>(claim(
+        "c",
+        json!({"metadata": {"annotations":
+        {"karpenter.sh/nodepool-hash": "X", "karpenter.sh/nodepool-hash-version": "v3"}}}),
+    ));
+    world.fail("patch NodeClaim/a", "Conflict");
+    assert_eq!(run(&world, only_pool()).failures.len(), 1);
+    assert_eq!(read(&world).metadata.annotation(labels::NODEPOOL_HASH), None, "not yet");
+    world.mend("patch NodeClaim/a");
+    assert_eq!(run(&world, only_pool()), BatchAnswer::done());
+    for (name, hash) in [("a", HASH), ("b", "old"), ("c", "X")] {
+        let claim: NodeClaim = world.object(name).expect("there");
+        assert_eq!(claim.metadata.annotation(labels::NODEPOOL_HASH), Some(hash), "{name}");
+        assert_eq!(claim.metadata.annotation(labels::NODEPOOL_HASH_VERSION), Some("v3"), "{name}");
+    }
+    assert_eq!(read(&world).metadata.annotation(labels::NODEPOOL_HASH), Some(HASH));
+}
+
+#[test] // api 4, cases 4 and 18
+fn an_invalid_pool_is_not_ready_and_an_edit_forgets_outcomes() {
+    let world = world(json!({}));
+    run(&world, only_pool());
+    let key = StateKey::new(health::PARTITION, "pool");
+    block_on(world.write(&key, json!({"outcomes": []}), None, When::Always)).expect("written");
+    world.add_json::<NodePool>({
+        let mut edited = serde_json::to_value(read(&world)).expect("writes");
+        spokeshave_model::meta::apply_merge_patch(
+            &mut edited,
+            &json!({"metadata": {"generation": 2}, "spec": {"template": {"metadata": {"labels":
+                {"karpenter.k8s.aws/ec2nodeclass": "default"}}}}}),
+        );
+        edited
+    });
+    run(&world, only_pool());
+    let (status, reason, message) = condition(&world, NodePool::VALIDATION_SUCCEEDED);
+    assert_eq!((status, reason.as_str()), (ConditionStatus::False, "NodePoolValidationFailed"));
+    assert!(
+        message.starts_with(
+            "invalid key name \"karpenter.k8s.aws/ec2nodeclass\" in labels, using label"
+        )
+    );
+    assert_eq!(condition(&world, "Ready").0, ConditionStatus::False);
+    assert!(world.records.borrow().is_empty());
+}
+
+#[test] // api 0, "managed"
+fn pools_of_others_are_left_alone() {
+    let world = world(json!({"spec": {"template": {"spec": {"nodeClassRef":
+        {"group": "eks.amazonaws.com", "kind": "NodeClass"}}}}}));
+    run(&world, json!([]));
+    assert!(world.calls.borrow().is_empty());
+}
+
+#[test]
+fn a_conflict_is_delivered_again_and_a_gone_pool_is_nothing_to_do() {
+    let troubled = world(json!({}));
+    troubled.fail("patch-status NodePool/p", "Conflict");
+    assert_eq!(run(&troubled, only_pool()).failures.len(), 1);
+    assert_eq!(run(&troubled, json!([])).failures.len(), 1);
+    assert_eq!(run(&troubled, json!([{"kind": "NodePool", "name": "q"}])), BatchAnswer::done());
+    let refused = world(json!({}));
+    refused.fail("patch-status NodePool/p", "Refused");
+    assert_eq!(run(&refused, only_pool()), BatchAnswer::done());
+    assert!(refused.decisions.borrow().iter().any(|it| it.error));
+}
+
+#[test]
+fn a_body_that_cannot_be_read_is_dropped_alone() {
+    let world = world(json!({}));
+    let settings = Settings::default();
+    let cx = Invocation {
+        concern: Concern::Nodepool,
+        now: at(0),
+        deadline: at(0),
+        settings: &settings,
+        journal: &world,
+    };
+    let record = |id: &str, body: &str| SqsRecord {
+        message_id: id.into(),
+        body: body.into(),
+        ..SqsRecord::default()
+    };
+    let batch =
+        SqsBatch { records: vec![record("bad", "{"), record("good", "{\"reason\":\"x\"}")] };
+    assert_eq!(block_on(handle(&batch, &world, &world, &cx)), BatchAnswer::done());
+    assert_eq!(condition(&world, "Ready").0, ConditionStatus::True);
+}
