@@ -1,7 +1,8 @@
-//! Changes of objects, as the bridge sees them.
+//! Changes of objects, as the bridge sees them, and the watches that bring them.
 
-use std::{any::Any, sync::Arc};
+use std::{any::Any, collections::BTreeMap, sync::Arc};
 
+use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{
     CapacityBuffer, EC2NodeClass, Kind, NodeClaim, NodeOverlay, NodePool,
     core::{
@@ -9,6 +10,8 @@ use spokeshave_model::{
         VolumeAttachment,
     },
 };
+
+use crate::ClusterError;
 
 macro_rules! changes {
     ($($kind:ident),* $(,)?) => {
@@ -74,6 +77,38 @@ changes!(
     StorageClass,
     VolumeAttachment,
 );
+
+/// Up to which resource version a watch has been followed, by kind.
+pub type Positions = BTreeMap<String, String>;
+
+/// What a watch brings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchEvent {
+    /// An object of a first list: it was there before the watch began. `old` is absent.
+    Listed(Change),
+    /// An object changed.
+    Changed(Change),
+    /// Nothing changed, but the watch of this kind has come so far: a bookmark, or the end of a list.
+    Bookmark { kind: &'static str, resource_version: String },
+    /// The API server no longer knows where the watch of this kind left off (410), and a list follows. What was deleted
+    /// in between is never reported.
+    Restarted { kind: &'static str },
+}
+
+/// Watches of all kinds that [`Change`] knows. Pods come without `old` unless they are gone.
+pub trait Watch {
+    /// Begins to watch. Kinds in `from` are resumed there, all others listed first. A second call starts anew.
+    async fn start(&self, from: &Positions) -> Result<(), ClusterError>;
+
+    /// The next event of any kind; `None` when none came within `timeout`. A watch that broke is taken up again by
+    /// itself.
+    async fn next(&self, timeout: SignedDuration) -> Result<Option<WatchEvent>, ClusterError>;
+}
+
+/// The time, for what runs longer than one decision.
+pub trait Clock {
+    fn now(&self) -> Timestamp;
+}
 
 #[cfg(test)]
 mod tests {
