@@ -174,7 +174,10 @@ fn scenario(args: &Args) -> Result<Scenario, Failure> {
         Some(path) => {
             let source = path.display().to_string();
             let text = input::read(&source)?;
-            let types = spokeshave_catalog::plain::read(&text)
+            let document: Value = serde_json::from_str(&text).map_err(|error| {
+                Failure::new(error.to_string()).file(source.clone()).fix("give the catalog's plain form as JSON")
+            })?;
+            let types = spokeshave_catalog::plain::read(&document)
                 .map_err(|error| Failure::new(error.to_string()).file(source))?;
             Some(types)
         }

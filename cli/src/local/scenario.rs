@@ -4,9 +4,12 @@ use std::rc::Rc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use spokeshave_catalog::{Catalog, MarketView};
+use spokeshave_catalog::{Catalog, MarketView, plain, stored};
 use spokeshave_model::{CapacityType, EC2NodeClass, InstanceType, Settings, labels};
-use spokeshave_ports::ec2::{SpotPrice, TypeOffering, Zone};
+use spokeshave_ports::{
+    StateKey,
+    ec2::{SpotPrice, TypeOffering, Zone},
+};
 use spokeshave_sim::{
     Fault, Market, NodeShape, World,
     engine::LIMIT,
@@ -95,7 +98,8 @@ impl Scenario {
         let functions = Box::new(AllFunctions::new(&settings));
         let mut world = World::new(options.seed, start, settings, market, shape_of, functions);
         if let Some(types) = &self.types {
-            world.fix_catalog(types);
+            let key = StateKey::new(stored::CATALOG, stored::FIXED);
+            world.seed_state(key, plain::write(types));
         }
         for object in &self.manifests {
             world.apply(object).map_err(|error| ScenarioError::Manifest(error.to_string()))?;

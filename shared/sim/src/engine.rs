@@ -24,7 +24,7 @@ use spokeshave_model::{
     labels,
     meta::{apply_merge_patch, from_value, merge_patch, to_value},
 };
-use spokeshave_ports::{Concern, Work, queues::BusEvent};
+use spokeshave_ports::{Concern, StateKey, Work, queues::BusEvent};
 
 use crate::{
     check,
@@ -134,9 +134,23 @@ impl World {
         self.inner.borrow_mut().faults = Faults { kinds, until: Some(until) };
     }
 
+    /// Puts a record into the state table before anything runs.
+    pub fn seed_state(&mut self, key: StateKey, data: Value) {
+        let record = spokeshave_ports::Record { version: 1, data, expires_at: None };
+        self.inner.borrow_mut().table.insert(key, record);
+    }
+
     /// Reads the world.
     pub fn read<T>(&self, look: impl FnOnce(&Inner) -> T) -> T {
         look(&self.inner.borrow())
+    }
+
+    /// Changes the world by hand, for tests.
+    pub fn change<T>(&mut self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let mut inner = self.inner.borrow_mut();
+        let result = change(&mut inner);
+        inner.last_mutation = inner.now;
+        result
     }
 
     /// Plans something from outside for a time.
@@ -282,35 +296,33 @@ impl World {
         Ok(())
     }
 
-    /// Goes on until nothing is under way, or until `until`. Returns whether the world came to rest.
+    /// Goes on until `limit`, or with `stop_at_rest` until nothing is under way. Returns whether it came to rest.
     ///
     /// `watch` is called after every happening with the world; it may show progress or wait for real time.
-    pub fn run(&mut self, until: Option<Timestamp>, watch: &mut dyn FnMut(&Inner)) -> bool {
-        let limit = self.inner.borrow().now + LIMIT;
+    pub fn run(
+        &mut self,
+        limit: Timestamp,
+        stop_at_rest: bool,
+        watch: &mut dyn FnMut(&Inner),
+    ) -> bool {
         self.react();
         loop {
-            let (next, now, rest) = {
+            let (next, rest) = {
                 let inner = self.inner.borrow();
                 let rest = inner.script_left == 0
                     && self.tasks.is_empty()
                     && inner.next_at().is_none_or(|next| next > inner.last_mutation + REST);
-                (inner.next_at(), inner.now, rest)
+                (inner.next_at(), rest)
             };
-            match until {
-                Some(until) if next.is_none_or(|next| next > until) => {
-                    self.inner.borrow_mut().now = until.max(now);
-                    check::always(&mut self.inner.borrow_mut());
-                    return rest || self.inner.borrow().last_mutation + REST <= until;
-                }
-                None if rest => {
-                    check::at_rest(&mut self.inner.borrow_mut());
-                    return true;
-                }
-                None if now > limit => {
-                    check::always(&mut self.inner.borrow_mut());
-                    return false;
-                }
-                _ => {}
+            if stop_at_rest && rest {
+                check::at_rest(&mut self.inner.borrow_mut());
+                return true;
+            }
+            if next.is_none_or(|next| next > limit) {
+                let mut inner = self.inner.borrow_mut();
+                inner.now = limit.max(inner.now);
+                check::always(&mut inner);
+                return false;
             }
             let Some(what) = self.inner.borrow_mut().next() else { continue };
             self.happen(what);
@@ -321,6 +333,15 @@ impl World {
             }
             watch(&self.inner.borrow());
         }
+    }
+
+    /// Whether the world, left alone, would stay as it is now. Goes on in time to find out.
+    pub fn is_at_rest(&mut self) -> bool {
+        let (now, last) = self.read(|inner| (inner.now, inner.last_mutation));
+        self.inner.borrow_mut().script_left = 0;
+        self.inner.borrow_mut().script.clear();
+        let _ = self.run(now + REST, true, &mut |_| {});
+        self.read(|inner| inner.last_mutation) == last
     }
 
     /// Tells controllers and the bridge what has changed.
