@@ -1,1 +1,110 @@
-//! See ARCHITECTURE.md.
+//! Takes nodes away that are empty, drifted or dearer than need be, as far as budgets and pods allow.
+//!
+//! One pass looks at the whole cluster and finds at most one thing to do ([`pass`]). What it found is a stored command
+//! ([`record`]) that is looked at again after 15 s, then carried out step by step ([`carry_out`]): taint the nodes, make
+//! the replacements, wait until they are initialized, delete the claims. A run that is killed between any two steps
+//! leaves a record that the next run takes up. What to do is decided by `spokeshave-disruption`; this crate reads, asks
+//! and writes.
+
+mod carry_out;
+mod pass;
+pub mod record;
+pub mod simulator;
+mod trouble;
+pub mod world;
+
+use jiff::Timestamp;
+use serde_json::json;
+use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
+use spokeshave_ports::{Cluster, Decision, Invocation, Queues, StateKey, StateTable, When, Work};
+
+use crate::{pass::Pass, trouble::Trouble};
+
+/// Looks after commands, or runs a pass, whatever the messages ask for; many of one kind are one run.
+pub async fn handle(
+    batch: &SqsBatch,
+    cluster: &impl Cluster,
+    state: &impl StateTable,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) -> BatchAnswer {
+    let mut commands_only = true;
+    let mut depth = 0;
+    let mut wanted = false;
+    let last = last_pass(state).await;
+    for record in &batch.records {
+        let work = match record.work() {
+            Ok(work) => work,
+            Err(error) => {
+                cx.decide(
+                    Decision::new(
+                        "drop",
+                        format!("Message/{}", record.message_id),
+                        error.to_string(),
+                    )
+                    .as_error(),
+                );
+                continue;
+            }
+        };
+        let about_commands = is_about_commands(&work);
+        if !about_commands && is_stale(record, &work, last) {
+            continue;
+        }
+        wanted = true;
+        commands_only &= about_commands;
+        depth = depth.max(work.depth);
+    }
+    if !wanted {
+        return BatchAnswer::done();
+    }
+    let pass = Pass { cluster, state, queues, cx, depth };
+    let result =
+        if commands_only { pass.advance_all(None).await } else { run(&pass, state, cx).await };
+    let mut answer = BatchAnswer::done();
+    if let Err(trouble) = result {
+        let decision = Decision::new("retry", "Pass", trouble.to_string());
+        cx.decide(if trouble.is_conflict() { decision } else { decision.as_error() });
+        // The queue is first in, first out: a message that is delivered again would hold up all others, so the run is
+        // armed anew. Only if that fails the messages stay.
+        if pass.try_again(&trouble).await.is_err() {
+            for record in &batch.records {
+                answer.retry(record);
+            }
+        }
+    }
+    answer
+}
+
+async fn run<C: Cluster, S: StateTable, Q: Queues>(
+    pass: &Pass<'_, C, S, Q>,
+    state: &S,
+    cx: &Invocation<'_>,
+) -> Result<(), Trouble> {
+    pass.run().await?;
+    let data = json!({"snapshot": cx.now});
+    state.write(&last_pass_key(), data, None, When::Always).await?;
+    Ok(())
+}
+
+fn last_pass_key() -> StateKey {
+    StateKey::new("disruption", "last-pass")
+}
+
+/// When the last finished pass began to read.
+async fn last_pass(state: &impl StateTable) -> Option<Timestamp> {
+    let record = state.read(&last_pass_key()).await.ok()??;
+    record.data.get("snapshot")?.as_str()?.parse().ok()
+}
+
+/// Whether it is only about commands under way.
+fn is_about_commands(work: &Work) -> bool {
+    work.reason == "CommandProgressed"
+        || (!work.keys.is_empty() && work.keys.iter().all(|it| it.kind == "Command"))
+}
+
+/// Whether a finished pass has already seen what the message tells: it was sent, and due, before that pass began.
+fn is_stale(record: &SqsRecord, work: &Work, last: Option<Timestamp>) -> bool {
+    let sent = record.sent_at().max(work.due);
+    matches!((sent, last), (Some(sent), Some(last)) if sent < last)
+}
