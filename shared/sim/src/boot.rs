@@ -135,7 +135,7 @@ mod tests {
                    --register-with-taints=\"karpenter.sh/unregistered:NoExecute\"'";
         for text in [al2023, bottlerocket, al2] {
             let boot = read(&encode(text));
-            assert_eq!(boot.taints, [taint.clone()], "{text}");
+            assert_eq!(boot.taints, std::slice::from_ref(&taint), "{text}");
             assert_eq!(
                 boot.labels,
                 BTreeMap::from([("a".into(), "b".into()), ("c".into(), "d".into())]),

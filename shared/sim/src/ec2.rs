@@ -125,7 +125,7 @@ impl Inner {
             "detail": {"instance-id": id.as_str(), "state": state},
         });
         let delay = SignedDuration::from_millis(500);
-        self.send(spokeshave_ports::Concern::Interruption, body.to_string(), delay, "", false);
+        self.send(spokeshave_ports::Concern::Interruption, &body.to_string(), delay, "", false);
     }
 
     fn price(&self, it: &FleetOverride, capacity_type: CapacityType) -> Option<f64> {
@@ -260,7 +260,7 @@ impl Inner {
                 reservation = found.clone();
             }
             let serial = self.next_serial();
-            let id = InstanceId(format!("i-0{:016x}", Random::new(serial).next() >> 4));
+            let id = InstanceId(format!("i-0{:016x}", Random::new(serial).bits() >> 4));
             let address = serial + 256;
             let instance = Instance {
                 id: id.clone(),

@@ -173,7 +173,7 @@ impl World {
         let mut inner = self.inner.borrow_mut();
         for body in bodies {
             announce(&mut inner, &body);
-            inner.send(Concern::Interruption, body, SignedDuration::from_millis(400), "", false);
+            inner.send(Concern::Interruption, &body, SignedDuration::from_millis(400), "", false);
         }
         let now = inner.now;
         inner.last_mutation = now;
@@ -324,11 +324,11 @@ impl World {
                 check::always(&mut inner);
                 return false;
             }
-            let Some(what) = self.inner.borrow_mut().next() else { continue };
+            let Some(what) = self.inner.borrow_mut().take_next() else { continue };
             self.happen(what);
             self.react();
             self.happenings += 1;
-            if self.happenings % 4_096 == 0 {
+            if self.happenings.is_multiple_of(4_096) {
                 check::always(&mut self.inner.borrow_mut());
             }
             watch(&self.inner.borrow());
@@ -443,7 +443,7 @@ impl World {
                     for concern in wiring::routes(event.detail_type) {
                         let body = serde_json::to_string(&event.work).unwrap_or_default();
                         let group = wiring::message_group(*concern, event.detail_type);
-                        inner.send(*concern, body, SignedDuration::ZERO, group, false);
+                        inner.send(*concern, &body, SignedDuration::ZERO, group, false);
                     }
                 }
             }

@@ -77,7 +77,7 @@ pub fn observe(world: &mut Inner, change: &ObjectChange) {
         }
         "PodDisruptionBudget" => controllers.budgets = true,
         "PersistentVolumeClaim" | "PersistentVolume" | "StorageClass" => {
-            controllers.schedule = true
+            controllers.schedule = true;
         }
         _ => {}
     }
@@ -167,7 +167,7 @@ pub fn pod_gone(world: &mut Inner, key: &ObjectKey, uid: &Uid) {
     };
     let node = world.store.get::<Node>(&ObjectKey::cluster(&pod.spec.node_name));
     let alive = node.is_none_or(|node| match node.spec.provider_id.instance_id() {
-        Some(id) => world.machines.get(&id).is_none_or(|it| it.is_live()),
+        Some(id) => world.machines.get(&id).is_none_or(super::world::Machine::is_live),
         None => true,
     });
     if alive {
@@ -399,8 +399,8 @@ fn collect_pods(world: &mut Inner, node: &str) {
 
 /// A pod of a workload, named and owned.
 fn make_pod(
-    world: &mut Inner,
-    name: String,
+    world: &Inner,
+    name: &str,
     namespace: &str,
     owner: OwnerReference,
     template: &PodTemplateSpec,
@@ -412,7 +412,7 @@ fn make_pod(
             annotations: template.metadata.annotations.clone(),
             finalizers: Vec::new(),
             owner_references: vec![owner],
-            ..ObjectMeta::named(&name)
+            ..ObjectMeta::named(name)
         },
         spec: template.spec.clone(),
         ..Pod::default()
@@ -446,7 +446,7 @@ pub fn admit(world: &Inner, pod: &mut Pod) {
                 container.resources.requests.set(name, amount);
             }
         }
-        for (name, amount) in ranges.iter().flat_map(|it| it.iter()) {
+        for (name, amount) in ranges.iter().flat_map(Resources::iter) {
             if !container.resources.requests.0.contains_key(name) {
                 container.resources.requests.set(name, amount);
             }
@@ -512,14 +512,14 @@ fn workloads(world: &mut Inner) {
     for set in sets {
         let mine = pods.remove(&set.metadata.uid).unwrap_or_default();
         let wanted = set.spec.replicas.unwrap_or(1);
-        scale(world, &set.metadata, owner(&*set), &set.spec.template, wanted, &mine);
+        scale(world, &set.metadata, &owner(&*set), &set.spec.template, wanted, &mine);
     }
     let sets: Vec<_> =
         world.store.list::<ReplicationController>().filter(|it| !it.metadata.deleting()).collect();
     for set in sets {
         let mine = pods.remove(&set.metadata.uid).unwrap_or_default();
         let wanted = set.spec.replicas.unwrap_or(1);
-        scale(world, &set.metadata, owner(&*set), &set.spec.template, wanted, &mine);
+        scale(world, &set.metadata, &owner(&*set), &set.spec.template, wanted, &mine);
     }
     let sets: Vec<_> =
         world.store.list::<StatefulSet>().filter(|it| !it.metadata.deleting()).collect();
@@ -533,7 +533,7 @@ fn workloads(world: &mut Inner) {
         let parallelism = job.spec.parallelism.unwrap_or(1);
         let left = job.spec.completions.unwrap_or(if done > 0 { done } else { parallelism }) - done;
         let wanted = parallelism.min(left).max(0);
-        scale(world, &job.metadata, owner(&*job), &job.spec.template, wanted, &mine);
+        scale(world, &job.metadata, &owner(&*job), &job.spec.template, wanted, &mine);
         let now = world.now;
         world.store.update::<Job>(&job.key(), now, |it| {
             it.status.succeeded = done;
@@ -604,7 +604,7 @@ fn deployments(world: &mut Inner) {
 fn scale(
     world: &mut Inner,
     set: &ObjectMeta,
-    owner: OwnerReference,
+    owner: &OwnerReference,
     template: &PodTemplateSpec,
     wanted: i32,
     pods: &[(ObjectKey, bool, bool)],
@@ -615,7 +615,7 @@ fn scale(
     for _ in live..wanted {
         world.pod_serial += 1;
         let name = format!("{}-{}", set.name, suffix(world.pod_serial));
-        let pod = make_pod(world, name, &set.namespace, owner.clone(), template);
+        let pod = make_pod(world, &name, &set.namespace, owner.clone(), template);
         world.store.create(pod, now);
     }
     if live > wanted {
@@ -663,7 +663,7 @@ fn stateful(world: &mut Inner, set: &StatefulSet) {
         }
         match world.store.get::<Pod>(&key) {
             None => {
-                let pod = make_pod(world, name, &set.metadata.namespace, owner(set), &template);
+                let pod = make_pod(world, &name, &set.metadata.namespace, owner(set), &template);
                 world.store.create(pod, now);
                 if !parallel {
                     return;
@@ -713,7 +713,7 @@ fn daemons(world: &mut Inner) {
             world.pod_serial += 1;
             let name = format!("{}-{}", set.metadata.name, suffix(world.pod_serial));
             let namespace = set.metadata.namespace.clone();
-            let mut pod = make_pod(world, name, &namespace, owner(&*set), &set.spec.template);
+            let mut pod = make_pod(world, &name, &namespace, owner(&*set), &set.spec.template);
             for (key, effect) in [
                 ("node.kubernetes.io/not-ready", "NoExecute"),
                 ("node.kubernetes.io/unreachable", "NoExecute"),

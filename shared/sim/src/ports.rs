@@ -296,7 +296,7 @@ impl Queues for Ports {
         let body = serde_json::to_string(work).unwrap_or_default();
         // SQS delays a message by 15 minutes at most.
         let delay = delay.clamp(SignedDuration::ZERO, SignedDuration::from_mins(15));
-        self.world.borrow_mut().send(to, body, delay, group, false);
+        self.world.borrow_mut().send(to, &body, delay, group, false);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ impl Random {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,7 +20,7 @@ impl Random {
 
     /// A number in `0..below`; 0 when `below` is 0.
     pub fn below(&mut self, below: u64) -> u64 {
-        if below == 0 { 0 } else { self.next() % below }
+        if below == 0 { 0 } else { self.bits() % below }
     }
 
     /// A number in `from..=to`.
@@ -30,6 +30,6 @@ impl Random {
 
     /// Whether something of this probability happens.
     pub fn chance(&mut self, probability: f64) -> bool {
-        probability > 0.0 && ((self.next() >> 11) as f64 / (1_u64 << 53) as f64) < probability
+        probability > 0.0 && ((self.bits() >> 11) as f64 / (1_u64 << 53) as f64) < probability
     }
 }

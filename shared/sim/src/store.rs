@@ -16,6 +16,9 @@ use spokeshave_model::{
 /// An object of any kind.
 pub type AnyObject = Arc<dyn Any + Send + Sync>;
 
+/// An object before and after a change.
+pub type OldAndNew<K> = (Option<Arc<K>>, Option<Arc<K>>);
+
 /// One change of one object; `old` or `new` is absent at its creation or deletion.
 #[derive(Clone, Debug)]
 pub struct ObjectChange {
@@ -27,7 +30,7 @@ pub struct ObjectChange {
 
 impl ObjectChange {
     /// Old and new, if the change is of kind `K`.
-    pub fn of<K: Kind>(&self) -> Option<(Option<Arc<K>>, Option<Arc<K>>)> {
+    pub fn of<K: Kind>(&self) -> Option<OldAndNew<K>> {
         if self.kind != K::KIND {
             return None;
         }

@@ -266,7 +266,7 @@ impl Inner {
     }
 
     /// Takes the next happening and moves the clock to it.
-    pub fn next(&mut self) -> Option<Happening> {
+    pub fn take_next(&mut self) -> Option<Happening> {
         let Reverse(entry) = self.agenda.pop()?;
         self.now = entry.at;
         if let Happening::Poll(concern) = &entry.what
@@ -287,7 +287,7 @@ impl Inner {
     pub fn send(
         &mut self,
         to: Concern,
-        body: String,
+        body: &str,
         delay: SignedDuration,
         group: &str,
         periodic: bool,
@@ -301,7 +301,7 @@ impl Inner {
             self.messages += 1;
             let message = Message {
                 id: self.messages,
-                body: body.clone(),
+                body: body.to_owned(),
                 group: if group.is_empty() { "pass".into() } else { group.into() },
                 sent: self.now,
                 visible: self.now + delay,
@@ -329,7 +329,7 @@ impl Inner {
     /// Sends work to a queue.
     pub fn send_work(&mut self, to: Concern, work: &Work, periodic: bool) {
         let body = serde_json::to_string(work).unwrap_or_default();
-        self.send(to, body, SignedDuration::ZERO, "pass", periodic);
+        self.send(to, &body, SignedDuration::ZERO, "pass", periodic);
     }
 
     /// Notes whether anything changed since the last call.

@@ -92,10 +92,10 @@ fn node(name: &str, zone: &str, cpu: &str) -> Value {
     })
 }
 
-fn deployment(name: &str, replicas: i32, extra: Value) -> Value {
+fn deployment(name: &str, replicas: i32, extra: &Value) -> Value {
     let mut pod =
         json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]});
-    spokeshave_model::meta::apply_merge_patch(&mut pod, &extra);
+    spokeshave_model::meta::apply_merge_patch(&mut pod, extra);
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": name},
@@ -131,7 +131,7 @@ fn deployments_are_bound_where_they_fit_and_the_rest_stays_pending() {
     let (mut world, _) = world(idle());
     apply(
         &mut world,
-        &[node("n1", "a", "1"), node("n2", "b", "1"), deployment("web", 5, json!({}))],
+        &[node("n1", "a", "1"), node("n2", "b", "1"), deployment("web", 5, &json!({}))],
     );
     assert!(rest(&mut world));
     let mut all = pods(&world);
@@ -162,8 +162,8 @@ fn spread_and_anti_affinity_are_kept() {
         &[
             node("n1", "a", "4"),
             node("n2", "b", "1"),
-            deployment("even", 4, spread),
-            deployment("alone", 3, anti),
+            deployment("even", 4, &spread),
+            deployment("alone", 3, &anti),
         ],
     );
     assert!(rest(&mut world));
@@ -185,7 +185,7 @@ fn a_budget_refuses_the_second_eviction_until_the_first_pod_is_back() {
     let (mut world, _) = world(idle());
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-    apply(&mut world, &[node("n1", "a", "4"), deployment("web", 3, json!({})), budget]);
+    apply(&mut world, &[node("n1", "a", "4"), deployment("web", 3, &json!({})), budget]);
     assert!(rest(&mut world));
     let running: Vec<_> = world
         .read(|it| it.store.list::<Pod>().map(|it| (it.key(), it.metadata.uid.clone())).collect());
@@ -310,7 +310,7 @@ fn crashed_invocations_are_delivered_again_until_the_faults_stop() {
         for n in 0..20 {
             inner.send(
                 Concern::Tagging,
-                format!("{{\"reason\":\"{n}\"}}"),
+                &format!("{{\"reason\":\"{n}\"}}"),
                 SignedDuration::ZERO,
                 "",
                 false,
