@@ -1,1 +1,41 @@
-//! See ARCHITECTURE.md.
+//! Which nodes must exist for the pods that cannot run, and which pod goes where.
+//!
+//! Everything here is a pure function of objects and a time. [`ClusterView`] holds the objects, joined and summed, and
+//! follows changes; [`Planner`] prepares what all solves of one pass share; [`Planner::solve`] answers one [`Batch`] with a
+//! [`Solution`]. Provisioning, disruption's simulations and the `plan` command all go through it. Which pods need a place
+//! is [`eligibility`]'s question. Launching, draining and choosing what to disrupt are left to others.
+//!
+//! How it is fast: requirement sets are interned numbers and what two of them make is worked out once ([`sets`]); pods that
+//! ask alike are one shape ([`shapes`]); instance types are bits, and "which types have 3 cpu left" is one lookup
+//! ([`templates`]); a place that failed a kind of pod for good is not looked at again ([`run`]).
+
+mod bits;
+mod daemons;
+pub mod defaults;
+mod dims;
+pub mod eligibility;
+mod options;
+mod planner;
+mod ports;
+mod report;
+pub mod requests;
+mod rows;
+mod run;
+mod sets;
+mod shapes;
+mod solution;
+mod templates;
+mod topology;
+mod trial;
+mod view;
+mod volumes;
+
+pub use options::Options;
+pub use planner::{Batch, Planner, PoolInput, Prepared, ReservedMode, solve, usage_by_pool};
+pub use report::{ALL_FILTERED, MAX_INSTANCE_TYPES, MIN_VALUES_AFTER_CUT, NO_POOLS};
+pub use run::DRA_REFUSAL;
+pub use solution::{
+    Cheapest, ExistingPlacement, PlannedClaim, Reason, Solution, any, claim_of_pool,
+};
+pub use templates::Skipped;
+pub use view::{Change, ClusterView, NodePods, Object, Objects, StateNode};

@@ -1,0 +1,434 @@
+//! Everything that solves of one pass share: templates, rows, daemons, indexes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use rustc_hash::{FxHashMap, FxHashSet};
+use spokeshave_model::{
+    InstanceType, NodePool, ObjectKey, Quantity, Requirement, Resources, Taint, core::Pod,
+    duration::NillableDuration, labels, resources::NODES,
+};
+
+use crate::{
+    daemons::Daemon,
+    dims::Dims,
+    options::Options,
+    rows::{Row, Rows},
+    run::Run,
+    sets::{KeyId, Sets},
+    shapes,
+    solution::Solution,
+    templates::{Skipped, Template},
+    topology::Domains,
+    view::ClusterView,
+    volumes,
+};
+
+/// A NodePool and what it can buy.
+#[derive(Clone, Debug)]
+pub struct PoolInput {
+    pub nodepool: Arc<NodePool>,
+    /// `karpenter.sh/nodepool-hash` of this copy of the pool.
+    pub hash: String,
+    /// The types of its EC2NodeClass, or why they could not be listed.
+    pub instance_types: Result<Arc<[Arc<InstanceType>]>, String>,
+}
+
+impl PoolInput {
+    /// Whether the pool takes part in planning: of a class that we serve, dynamic, Ready and not being deleted
+    /// (`spec` scheduling 11.1). A pool without any status counts as Ready.
+    pub fn takes_part(pool: &NodePool) -> bool {
+        let ready = pool.status.conditions.is_empty()
+            || spokeshave_model::conditions::is_true(
+                &pool.status.conditions,
+                spokeshave_model::conditions::READY,
+            );
+        pool.is_managed() && !pool.is_static() && ready && !pool.metadata.deleting()
+    }
+}
+
+/// What to do about capacity reservations that are all put aside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReservedMode {
+    /// The pod waits for the next plan: provisioning.
+    #[default]
+    Strict,
+    /// It gets other capacity: simulations.
+    Fallback,
+}
+
+/// One question: where would these pods go?
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Pods to place. Those that are bound are moving, and count nowhere until they are placed.
+    pub pods: Vec<Arc<Pod>>,
+    /// Names (of Node or claim) that may not receive pods and count as gone, beside those being deleted.
+    pub without: BTreeSet<String>,
+    pub reserved: ReservedMode,
+    /// Pods that are neither Pending nor from a node going away keep off nodes inside their pool's `consolidateAfter`.
+    pub respect_consolidate_after: bool,
+    /// A pod on a node that is not initialized counts as failed, unless it comes from a node going away.
+    pub refuse_uninitialized: bool,
+    /// Pods (keys) from nodes that are being deleted.
+    pub displaced: BTreeSet<ObjectKey>,
+    /// The pod whose way is to be told step by step.
+    pub explain: Option<ObjectKey>,
+}
+
+/// Prepared for any number of solves against one view. Build one per pass.
+#[derive(Clone, Debug)]
+pub struct Planner<'a> {
+    pub(crate) view: &'a ClusterView,
+    pub(crate) options: &'a Options,
+    pub(crate) now: Timestamp,
+    pub(crate) sets: Sets,
+    pub(crate) dims: Dims,
+    pub(crate) templates: Vec<Template>,
+    pub(crate) rows: Rows,
+    pub(crate) daemons: Vec<Daemon>,
+    pub(crate) skipped: BTreeMap<String, Skipped>,
+    pub(crate) pools: Vec<PoolInput>,
+    pub(crate) tolerate_prefer: bool,
+    domains: FxHashMap<KeyId, Vec<(usize, Vec<Taint>)>>,
+    measured: usize,
+}
+
+impl<'a> Planner<'a> {
+    /// Pools that do not take part ([`PoolInput::takes_part`]) are left out here.
+    pub fn new(
+        view: &'a ClusterView,
+        pools: &[PoolInput],
+        options: &'a Options,
+        now: Timestamp,
+    ) -> Self {
+        let mut pools: Vec<PoolInput> =
+            pools.iter().filter(|it| PoolInput::takes_part(&it.nodepool)).cloned().collect();
+        pools.sort_by(|a, b| {
+            let order = |it: &PoolInput| (it.nodepool.weight(), it.nodepool.metadata.name.clone());
+            order(b).cmp(&order(a))
+        });
+        let mut sets = Sets::new(options.extra_well_known.clone());
+        let daemons = Daemon::of_view(view, &mut sets, options.ignore_dra_requests);
+        let mut dims = Dims::new();
+        let mut seen: FxHashSet<*const Arc<InstanceType>> = FxHashSet::default();
+        for types in pools.iter().filter_map(|it| it.instance_types.as_ref().ok()) {
+            if seen.insert(types.as_ptr()) {
+                for type_ in types.iter() {
+                    dims.add_all(&type_.capacity);
+                    for extra in type_.offerings.iter().filter_map(|it| it.capacity.as_ref()) {
+                        dims.add_all(extra);
+                    }
+                }
+            }
+        }
+        let states = view.state_nodes();
+        for state in &states {
+            for (name, _) in state.allocatable().iter() {
+                dims.add(name);
+            }
+        }
+        let mut templates = Vec::new();
+        let mut skipped = BTreeMap::new();
+        for pool in &pools {
+            let name = pool.nodepool.metadata.name.clone();
+            let made = match &pool.instance_types {
+                Err(problem) => Err(Skipped::NoCatalog(problem.clone())),
+                Ok(types) => Template::new(
+                    &pool.nodepool,
+                    &pool.hash,
+                    types,
+                    &daemons,
+                    &dims,
+                    &mut sets,
+                    options.reserved_capacity,
+                    options.min_values_policy,
+                ),
+            };
+            match made {
+                Ok(template) => templates.push(template),
+                Err(why) => drop(skipped.insert(name, why)),
+            }
+        }
+        let tolerate_prefer = pools.iter().any(|it| {
+            it.nodepool
+                .spec
+                .template
+                .spec
+                .taints
+                .iter()
+                .any(|it| it.effect == spokeshave_model::TaintEffect::PreferNoSchedule)
+        });
+        Self {
+            view,
+            options,
+            now,
+            sets,
+            dims,
+            templates,
+            rows: Rows::new(states),
+            daemons,
+            skipped,
+            pools,
+            tolerate_prefer,
+            domains: FxHashMap::default(),
+            measured: 0,
+        }
+    }
+
+    /// Whether any pool takes part at all.
+    pub fn has_pools(&self) -> bool {
+        !self.pools.is_empty()
+    }
+
+    /// Pools that take part but make no nodes in this plan.
+    pub fn skipped(&self) -> &BTreeMap<String, Skipped> {
+        &self.skipped
+    }
+
+    /// Answers one question. `keep_going` is asked now and then; on `false` what has been placed so far is the answer.
+    pub fn solve(&mut self, batch: &Batch, keep_going: &dyn Fn() -> bool) -> Solution {
+        self.prepare(batch).finish(keep_going)
+    }
+
+    /// The set-up of a solve: shapes, topology, what is left on nodes.
+    pub fn prepare(&mut self, batch: &Batch) -> Prepared<'_, 'a> {
+        Prepared(Run::new(self, batch))
+    }
+
+    /// Rows answer questions about every key that `pods` or daemons ask about.
+    pub(crate) fn look_at(&mut self, pods: &[Arc<Pod>]) {
+        let mut keys: BTreeSet<String> = BTreeSet::new();
+        let mut seen: FxHashSet<u64> = FxHashSet::default();
+        for pod in pods {
+            // Pods with equal fingerprints ask about the same keys as far as nearly all go; preferences are not in it.
+            if seen.insert(shapes::fingerprint(pod))
+                || !pod.spec.affinity.node_affinity.preferred.is_empty()
+            {
+                shapes::keys_of(pod, |key| {
+                    if !keys.contains(key) {
+                        keys.insert(key.to_owned());
+                    }
+                });
+            }
+            for place in volumes::alternatives(pod, self.view) {
+                keys.extend(place.keys().map(str::to_owned));
+            }
+        }
+        for constraint in &self.options.default_spread {
+            keys.insert(constraint.topology_key.clone());
+        }
+        for daemon in &self.daemons {
+            keys.extend(daemon.keys(&self.sets));
+        }
+        for key in &self.view.repellers {
+            if let Some(pod) = self.view.pod(key) {
+                for term in &pod.spec.affinity.pod_anti_affinity.required {
+                    if !keys.contains(&term.topology_key) {
+                        keys.insert(term.topology_key.clone());
+                    }
+                }
+            }
+        }
+        self.rows.look_at(keys, &mut self.sets);
+        if self.measured == 0 {
+            self.measure();
+            self.measured = 1;
+        }
+    }
+
+    fn measure(&mut self) {
+        let mut expected: FxHashMap<usize, Resources> = FxHashMap::default();
+        let mut by_row: Vec<Option<Resources>> = vec![None; self.rows.len()];
+        let by_host = self.daemons.iter().any(Daemon::asks_for_a_host);
+        for row in self.rows.iter() {
+            if !by_host && expected.contains_key(&row.class) {
+                continue;
+            }
+            let mut total = Resources::new();
+            for daemon in &self.daemons {
+                if daemon.tolerates(&row.taints)
+                    && daemon.runs_on(row.set, row.host_name(), &mut self.sets)
+                {
+                    total.add(&daemon.requests);
+                }
+            }
+            if by_host {
+                by_row[row.at] = Some(total);
+            } else {
+                expected.insert(row.class, total);
+            }
+        }
+        self.rows.measure(self.view, &self.dims, |row: &Row| {
+            by_row[row.at].clone().or_else(|| expected.get(&row.class).cloned()).unwrap_or_default()
+        });
+    }
+
+    /// The domains of these keys that pools can give (`spec` scheduling 7.2).
+    ///
+    /// DIFFERENCE: only what can really be bought counts: types that meet the pool's requirements, and for zone and capacity
+    /// type their offerings. Karpenter also takes excluded values, and values that only the pool's text names. The pool's
+    /// own name is a domain of `karpenter.sh/nodepool`.
+    pub(crate) fn domains(&mut self, keys: impl IntoIterator<Item = String>) -> Domains {
+        let mut result = Domains::default();
+        for name in keys {
+            let key = self.sets.key(&name);
+            let name = labels::normalize(&name).to_owned();
+            if name == labels::HOSTNAME {
+                continue;
+            }
+            if !self.domains.contains_key(&key) {
+                let found = self.find_domains(key, &name);
+                self.domains.insert(key, found);
+            }
+            if let Some(found) = self.domains.get(&key) {
+                result.by_key.insert(key, found.clone());
+            }
+        }
+        result
+    }
+
+    fn find_domains(&mut self, key: KeyId, name: &str) -> Vec<(usize, Vec<Taint>)> {
+        let offered = matches!(name, labels::ZONE | labels::ZONE_ID | labels::CAPACITY_TYPE);
+        let mut found: BTreeSet<(String, Vec<Taint>)> = BTreeSet::new();
+        for pool in &self.pools {
+            let Ok(types) = &pool.instance_types else { continue };
+            let mut requirements = Template::requirements(&pool.nodepool);
+            let taints: &Vec<Taint> = &pool.nodepool.spec.template.spec.taints;
+            let own = requirements.get(name).cloned();
+            let mut take = |value: &str| {
+                found.insert((value.to_owned(), taints.clone()));
+            };
+            requirements.remove(labels::REGISTERED);
+            requirements.remove(labels::INITIALIZED);
+            let mut seen: FxHashSet<String> = FxHashSet::default();
+            for type_ in types.iter().filter(|it| it.requirements.intersects(&requirements).is_ok())
+            {
+                if offered {
+                    for offering in &type_.offerings {
+                        let value = match name {
+                            labels::ZONE => offering.zone.as_str(),
+                            labels::ZONE_ID => offering.zone_id.as_str(),
+                            _ => offering.capacity_type.as_str(),
+                        };
+                        if !value.is_empty()
+                            && !seen.contains(value)
+                            && requirements.intersects(&offering.requirements()).is_ok()
+                        {
+                            seen.insert(value.to_owned());
+                            take(value);
+                        }
+                    }
+                    continue;
+                }
+                let Some(theirs) = type_.requirements.get(name) else { continue };
+                let both = own.as_ref().map_or_else(|| theirs.clone(), |it| it.intersect(theirs));
+                if !both.complement {
+                    both.values.iter().for_each(|it| take(it));
+                }
+            }
+            let custom = !self.sets.is_well_known(name) || name == labels::NODEPOOL;
+            if let Some(Requirement { complement: false, values, .. }) = &own
+                && custom
+            {
+                values.iter().for_each(|it| take(it));
+            }
+        }
+        found.into_iter().map(|(value, taints)| (self.sets.value(key, &value), taints)).collect()
+    }
+
+    /// What the pools' limits leave, by pool: limited names alone. `gone` rows do not count.
+    pub(crate) fn remaining(&self, offered: impl Fn(&Row) -> bool) -> Vec<Option<Resources>> {
+        let mut used: FxHashMap<&str, Resources> = FxHashMap::default();
+        let limited: FxHashSet<&str> = self
+            .templates
+            .iter()
+            .filter(|it| it.pool.spec.limits.is_some())
+            .map(|it| it.pool.metadata.name.as_str())
+            .collect();
+        if !limited.is_empty() {
+            for row in self.rows.iter().filter(|it| offered(it)) {
+                if let Some(pool) = row.state.nodepool().filter(|it| limited.contains(it)) {
+                    used.entry(pool).or_default().add(&row.state.capacity());
+                }
+            }
+        }
+        self.templates
+            .iter()
+            .map(|template| {
+                let mut left = template.pool.spec.limits.clone()?;
+                if let Some(used) = used.get(template.pool.metadata.name.as_str()) {
+                    left.subtract(used);
+                }
+                Some(left)
+            })
+            .collect()
+    }
+
+    /// Rows that hold back pods which need not move (`spec` scheduling 12.2).
+    pub(crate) fn holds_back(&self, row: &Row) -> bool {
+        let (Some(claim), Some(pool)) = (&row.state.claim, row.state.nodepool()) else {
+            return false;
+        };
+        let Some(pool) = self.view.nodepools.get(&ObjectKey::cluster(pool)) else { return false };
+        let after = pool
+            .spec
+            .disruption
+            .as_ref()
+            .and_then(|it| it.consolidate_after.as_ref())
+            .and_then(NillableDuration::get);
+        let Some(after) = after.filter(|it| !it.is_zero()) else { return false };
+        let Some(initialized) = claim.condition(spokeshave_model::NodeClaim::INITIALIZED) else {
+            return false;
+        };
+        if initialized.status != spokeshave_model::ConditionStatus::True {
+            return false;
+        }
+        let since = claim.status.last_pod_event_time.or(initialized.last_transition_time);
+        since.is_some_and(|since| self.now.duration_since(since) < after)
+    }
+}
+
+/// Set up, not yet solved.
+#[derive(Debug)]
+pub struct Prepared<'p, 'a>(Run<'p, 'a>);
+
+impl Prepared<'_, '_> {
+    /// Solves. `keep_going`: see [`Planner::solve`].
+    pub fn finish(self, keep_going: &dyn Fn() -> bool) -> Solution {
+        self.0.solve(keep_going)
+    }
+}
+
+/// Plans once: [`Planner::new`] and [`Planner::solve`].
+pub fn solve(
+    view: &ClusterView,
+    pools: &[PoolInput],
+    batch: &Batch,
+    options: &Options,
+    now: Timestamp,
+) -> Solution {
+    Planner::new(view, pools, options, now).solve(batch, &|| true)
+}
+
+/// Usage of each pool: capacity of its entries that are not going away, `nodes` included (`spec` scheduling 18.4).
+pub fn usage_by_pool(view: &ClusterView) -> BTreeMap<String, Resources> {
+    let mut used: BTreeMap<String, Resources> = BTreeMap::new();
+    for state in view.state_nodes() {
+        if state.is_marked_for_deletion() {
+            continue;
+        }
+        if let Some(pool) = state.nodepool() {
+            used.entry(pool.to_owned()).or_default().add(&state.capacity());
+        }
+    }
+    used.retain(|_, it| it.iter().any(|(_, amount)| !amount.is_zero()));
+    used
+}
+
+/// One node's worth of the pseudo resource `nodes`.
+pub(crate) fn one_node(resources: &Resources) -> Option<Quantity> {
+    resources.0.get(NODES).copied()
+}

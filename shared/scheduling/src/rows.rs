@@ -1,0 +1,202 @@
+//! The nodes of the cluster as rows of a table: what the solver compares pods with.
+
+use rustc_hash::FxHashMap;
+use spokeshave_model::{Requirements, Resources, Taint, labels};
+
+use crate::{
+    dims::{Amounts, Dims},
+    ports::{HostPort, host_ports},
+    sets::{SetId, Sets},
+    view::{ClusterView, StateNode},
+};
+
+/// One node, or claim whose node has not joined yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) at: usize,
+    pub(crate) state: StateNode,
+    /// May receive pods: not going away and not taken out.
+    pub(crate) offered: bool,
+    pub(crate) initialized: bool,
+    /// Domain of the host name.
+    pub(crate) host: usize,
+    /// Its labels, as far as any pod or daemon of this plan asks about them.
+    pub(crate) set: SetId,
+    /// Rows with equal labels (as above) and taints.
+    pub(crate) class: usize,
+    pub(crate) taints: Vec<Taint>,
+    /// The Node's own, for counting pods that are there.
+    pub(crate) node_taints: Vec<Taint>,
+    pub(crate) room: Amounts,
+    /// Some resource is promised more than once: nothing more fits.
+    pub(crate) overcommitted: bool,
+    pub(crate) ports: Vec<HostPort>,
+}
+
+impl Row {
+    /// The value of a label; an empty one counts as none.
+    pub(crate) fn value(&self, key: &str) -> Option<&str> {
+        if key == labels::HOSTNAME {
+            return Some(self.state.host_name());
+        }
+        let list = self.state.labels();
+        let aliased =
+            || list.iter().find(|(name, _)| labels::normalize(name) == key).map(|it| it.1);
+        list.get(key).or_else(aliased).map(String::as_str).filter(|it| !it.is_empty())
+    }
+
+    pub(crate) fn host_name(&self) -> &str {
+        self.state.host_name()
+    }
+
+    pub(crate) fn has_node(&self) -> bool {
+        self.state.node.is_some()
+    }
+}
+
+/// All rows: first those that are initialized, then the others, each by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rows {
+    rows: Vec<Row>,
+    by_node: FxHashMap<String, usize>,
+    /// Label keys that have been asked about.
+    keys: Vec<String>,
+    /// Taints and labels of each class.
+    pub(crate) classes: Vec<(SetId, Vec<Taint>)>,
+}
+
+impl Rows {
+    pub(crate) fn new(states: Vec<StateNode>) -> Self {
+        let mut rows: Vec<Row> = states
+            .into_iter()
+            .map(|state| Row {
+                at: 0,
+                offered: !state.is_marked_for_deletion(),
+                initialized: state.is_initialized(),
+                host: 0,
+                set: crate::sets::ANYTHING,
+                class: 0,
+                taints: state.taints(),
+                node_taints: state.node.as_ref().map_or_else(Vec::new, |it| it.spec.taints.clone()),
+                room: Amounts::new(),
+                overcommitted: false,
+                ports: Vec::new(),
+                state,
+            })
+            .collect();
+        rows.sort_by(|a, b| {
+            (!a.initialized, a.state.name()).cmp(&(!b.initialized, b.state.name()))
+        });
+        let mut by_node = FxHashMap::default();
+        for (at, row) in rows.iter_mut().enumerate() {
+            row.at = at;
+            row.host = at;
+            if let Some(node) = &row.state.node {
+                by_node.insert(node.metadata.name.clone(), at);
+            }
+        }
+        Self { rows, by_node, keys: Vec::new(), classes: Vec::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter()
+    }
+
+    pub(crate) fn get(&self, at: usize) -> &Row {
+        &self.rows[at]
+    }
+
+    pub(crate) fn by_node(&self, name: &str) -> Option<&Row> {
+        self.by_node.get(name).map(|at| &self.rows[*at])
+    }
+
+    /// Makes sure that the rows' sets answer questions about these keys.
+    pub(crate) fn look_at(&mut self, keys: impl IntoIterator<Item = String>, sets: &mut Sets) {
+        let before = self.keys.len();
+        for key in keys {
+            let key = labels::normalize(&key).to_owned();
+            if key != labels::HOSTNAME && !self.keys.contains(&key) {
+                self.keys.push(key);
+            }
+        }
+        if self.keys.len() == before && (!self.classes.is_empty() || self.rows.is_empty()) {
+            return;
+        }
+        self.classes.clear();
+        let mut seen: FxHashMap<(Vec<Option<&str>>, &[Taint]), usize> = FxHashMap::default();
+        let mut found = Vec::with_capacity(self.rows.len());
+        for row in &self.rows {
+            let list = row.state.labels();
+            let values: Vec<Option<&str>> =
+                self.keys.iter().map(|key| label_of(list, key)).collect();
+            let next = seen.len();
+            let class = *seen.entry((values, row.taints.as_slice())).or_insert(next);
+            if class == self.classes.len() {
+                let set: Requirements = self
+                    .keys
+                    .iter()
+                    .filter_map(|key| {
+                        Some(spokeshave_model::Requirement::equals(key, label_of(list, key)?))
+                    })
+                    .collect();
+                self.classes.push((sets.intern(set), row.taints.clone()));
+            }
+            found.push(class);
+        }
+        for (row, class) in self.rows.iter_mut().zip(found) {
+            row.class = class;
+            row.set = self.classes[class].0;
+        }
+    }
+
+    /// What is left on each row, once the daemons that are still to come are counted.
+    pub(crate) fn measure(
+        &mut self,
+        view: &ClusterView,
+        dims: &Dims,
+        expected: impl Fn(&Row) -> Resources,
+    ) {
+        for row in &mut self.rows {
+            let mut room = row.state.allocatable();
+            let none = Resources::new();
+            let pods = view.pods_on(row.state.node_name());
+            let (used, daemons) =
+                pods.map_or((&none, &none), |it| (&it.requests, &it.daemon_requests));
+            room.subtract(used);
+            let mut coming = expected(row);
+            coming.subtract(daemons);
+            coming.0.retain(|_, amount| !amount.is_negative() && !amount.is_zero());
+            room.subtract(&coming);
+            row.overcommitted = room.iter().any(|(_, amount)| amount.is_negative());
+            row.room = dims.amounts(&room).0;
+            row.ports = pods
+                .into_iter()
+                .flat_map(|it| it.pods.values())
+                .filter(|it| !it.is_terminal())
+                .flat_map(|it| host_ports(it))
+                .collect();
+        }
+    }
+
+    /// Takes rows out of those that may receive pods.
+    pub(crate) fn withdraw(&mut self, out: impl Fn(&Row) -> bool) {
+        for at in 0..self.rows.len() {
+            if out(&self.rows[at]) {
+                self.rows[at].offered = false;
+            }
+        }
+    }
+}
+
+fn label_of<'a>(list: &'a spokeshave_model::meta::StringMap, key: &str) -> Option<&'a str> {
+    match list.get(key) {
+        Some(value) => Some(value),
+        None => {
+            list.iter().find(|(name, _)| labels::normalize(name) == key).map(|it| it.1.as_str())
+        }
+    }
+}

@@ -1,0 +1,563 @@
+//! One solve: the queue, and for each pod the places in their order (`spec` scheduling 12).
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use spokeshave_model::{
+    NodeClaim, ObjectKey, Requirement, Requirements, Resources, Toleration, core::Pod, labels,
+    settings::PreferencePolicy,
+};
+
+use crate::{
+    bits::Bits,
+    daemons::has_resource_claims,
+    defaults,
+    dims::Amounts,
+    planner::{Batch, Planner},
+    ports::{HostPort, host_ports},
+    requests::pod_requests,
+    rows::Row,
+    sets::{SetId, Sets},
+    shapes::{self, KeyGroups, Shape, ShapeId, VolumePlace},
+    solution::Solution,
+    topology::Topology,
+    volumes::{self, Attachments},
+};
+
+/// Why pods with resource claims have no place.
+pub const DRA_REFUSAL: &str =
+    "pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter";
+/// The host name of every claim that has no node yet, as messages may show it.
+pub(crate) const PLACEHOLDER: &str = "hostname-placeholder";
+/// How many pods are placed between two looks at the time.
+const LOOK_EVERY: usize = 64;
+
+/// A node that does not exist yet: planned here, or ordered before and not launched (`ordered`).
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) template: usize,
+    pub(crate) set: SetId,
+    pub(crate) slots: Bits,
+    /// Of its pods, daemons aside.
+    pub(crate) requests: Amounts,
+    pub(crate) pods: Vec<usize>,
+    pub(crate) ports: Vec<HostPort>,
+    /// Reservations put aside for it, by number.
+    pub(crate) held: Vec<usize>,
+    pub(crate) host: usize,
+    pub(crate) min_values_relaxed: bool,
+    /// An order that was placed before and cannot be changed any more.
+    pub(crate) ordered: Option<Arc<NodeClaim>>,
+    pub(crate) position: (u32, i64),
+    pub(crate) open: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) shape: ShapeId,
+    /// Keeps off rows that hold back.
+    pub(crate) movable: bool,
+    /// From a node that is going away.
+    pub(crate) displaced: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Row(usize),
+    Claim(usize),
+}
+
+/// What a trial on a claim would make of it.
+pub(crate) struct Fit {
+    pub(crate) set: SetId,
+    pub(crate) slots: Bits,
+    pub(crate) requests: Amounts,
+    pub(crate) held: Vec<usize>,
+    pub(crate) min_values_relaxed: bool,
+}
+
+pub(crate) enum Trial {
+    Placed,
+    Deferred(String),
+    Failed,
+}
+
+/// Choices of topology for one pod, by what the claim was before: valid until something is placed.
+pub(crate) type Choices = SmallVec<[(SetId, Option<SetId>); 8]>;
+
+#[derive(Debug)]
+pub(crate) struct Run<'p, 'a> {
+    pub(crate) planner: &'p mut Planner<'a>,
+    pub(crate) batch: Batch,
+    pub(crate) topology: Topology,
+    pub(crate) shapes: Vec<Shape>,
+    by_fingerprint: FxHashMap<u64, SmallVec<[ShapeId; 1]>>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) order: Vec<usize>,
+    tolerations: FxHashMap<Vec<Toleration>, usize>,
+    requests_ids: FxHashMap<Amounts, usize>,
+    fits: FxHashMap<(SetId, Option<Requirement>, usize, Vec<HostPort>, usize), usize>,
+    /// Resources that any pod of the batch asks for.
+    pub(crate) active: Vec<usize>,
+    /// The least that any pod asks for, per resource.
+    pub(crate) least: Amounts,
+    pub(crate) rooms: Vec<Amounts>,
+    pub(crate) offered: Bits,
+    pub(crate) holding_back: Bits,
+    pub(crate) added_ports: FxHashMap<usize, Vec<HostPort>>,
+    pub(crate) attached: FxHashMap<usize, (Attachments, BTreeMap<String, usize>)>,
+    pub(crate) statics: FxHashMap<(SetId, Option<Requirement>, usize), Arc<Bits>>,
+    pub(crate) alive: Vec<Bits>,
+    pub(crate) class_domains: FxHashMap<(usize, u32), Option<usize>>,
+    pub(crate) row_pods: BTreeMap<usize, Vec<usize>>,
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) open: BTreeMap<(u32, i64), usize>,
+    pub(crate) front: i64,
+    pub(crate) back: i64,
+    pub(crate) dead: Vec<Bits>,
+    pub(crate) remaining: Vec<Option<Resources>>,
+    pub(crate) reservation_ids: Vec<Vec<usize>>,
+    pub(crate) reservations: Vec<(String, i64)>,
+    pub(crate) placements: u64,
+    pub(crate) log: Vec<(usize, ShapeId, Place)>,
+    running: bool,
+    pub(crate) explained: Option<usize>,
+    pub(crate) current: Option<usize>,
+    pub(crate) tolerated: FxHashMap<(usize, usize), bool>,
+    /// The first claims are orders of before.
+    pub(crate) n_orders: usize,
+    pub(crate) steps: Vec<String>,
+}
+
+impl<'p, 'a> Run<'p, 'a> {
+    pub(crate) fn new(planner: &'p mut Planner<'a>, batch: &Batch) -> Self {
+        let view = planner.view;
+        let pods: Vec<Arc<Pod>> = batch
+            .pods
+            .iter()
+            .map(|pod| defaults::with_default_spread(pod, view, &planner.options.default_spread))
+            .map(|pod| match planner.options.preference_policy {
+                PreferencePolicy::Respect => pod,
+                PreferencePolicy::Ignore => shapes::without_preferences(&pod).map_or(pod, Arc::new),
+            })
+            .collect();
+        planner.look_at(&pods);
+        let moving: FxHashSet<ObjectKey> = pods
+            .iter()
+            .filter(|it| it.is_bound())
+            .map(|it| spokeshave_model::Kind::key(&**it))
+            .collect();
+        let mut keys: Vec<String> = Vec::new();
+        let mut seen: FxHashSet<String> = FxHashSet::default();
+        let repellers = view.repellers.iter().filter_map(|key| view.pod(key));
+        for pod in pods.iter().chain(repellers) {
+            shapes::keys_of(pod, |key| {
+                if !seen.contains(key) {
+                    seen.insert(key.to_owned());
+                    keys.push(key.to_owned());
+                }
+            });
+        }
+        keys.sort();
+        let domains = planner.domains(keys);
+        let is_out = |row: &Row| {
+            batch.without.contains(row.state.node_name())
+                || batch.without.contains(row.state.claim_name())
+        };
+        let n_rows = planner.rows.len();
+        let mut offered = Bits::none(n_rows);
+        let mut holding_back = Bits::none(n_rows);
+        for row in planner.rows.iter() {
+            if row.offered && !is_out(row) {
+                if !row.overcommitted {
+                    offered.set(row.at);
+                }
+                if batch.respect_consolidate_after && planner.holds_back(row) {
+                    holding_back.set(row.at);
+                }
+            }
+        }
+        let remaining = planner.remaining(|row| row.offered && !is_out(row));
+        let rooms: Vec<Amounts> = planner.rows.iter().map(|it| it.room.clone()).collect();
+        let n_dims = planner.dims.len();
+        let mut run = Self {
+            planner,
+            batch: batch.clone(),
+            topology: Topology::new(domains, moving),
+            shapes: Vec::new(),
+            by_fingerprint: FxHashMap::default(),
+            entries: Vec::with_capacity(pods.len()),
+            order: Vec::new(),
+            tolerations: FxHashMap::default(),
+            requests_ids: FxHashMap::default(),
+            fits: FxHashMap::default(),
+            active: Vec::new(),
+            least: SmallVec::from_elem(i128::MAX, n_dims),
+            rooms,
+            offered,
+            holding_back,
+            added_ports: FxHashMap::default(),
+            attached: FxHashMap::default(),
+            statics: FxHashMap::default(),
+            alive: Vec::new(),
+            class_domains: FxHashMap::default(),
+            row_pods: BTreeMap::new(),
+            claims: Vec::new(),
+            open: BTreeMap::new(),
+            front: 0,
+            back: 1,
+            dead: Vec::new(),
+            remaining,
+            reservation_ids: Vec::new(),
+            reservations: Vec::new(),
+            placements: 0,
+            log: Vec::new(),
+            running: false,
+            explained: None,
+            current: None,
+            tolerated: FxHashMap::default(),
+            n_orders: 0,
+            steps: Vec::new(),
+        };
+        run.count_reservations();
+        run.enter(&pods);
+        run.adopt_orders();
+        run
+    }
+
+    /// The ledger: the least count seen for each reservation.
+    fn count_reservations(&mut self) {
+        let mut index: FxHashMap<String, usize> = FxHashMap::default();
+        for template in &self.planner.templates {
+            let mut ids = Vec::new();
+            for id in &template.reservations {
+                let next = index.len();
+                let at = *index.entry(id.clone()).or_insert(next);
+                if at == self.reservations.len() {
+                    self.reservations.push((id.clone(), i64::MAX));
+                }
+                ids.push(at);
+            }
+            self.reservation_ids.push(ids);
+            for reservation in template
+                .types
+                .iter()
+                .flat_map(|it| &it.offerings)
+                .filter_map(|it| it.reservation.as_ref())
+            {
+                if let Some(at) = index.get(&reservation.id) {
+                    let left = &mut self.reservations[*at].1;
+                    *left = (*left).min(reservation.count);
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, pods: &[Arc<Pod>]) {
+        for (at, pod) in pods.iter().enumerate() {
+            let shape = self.shape_of(pod);
+            let key = spokeshave_model::Kind::key(&**pod);
+            let displaced = self.batch.displaced.contains(&key);
+            let movable =
+                self.batch.respect_consolidate_after && !displaced && pod.status.phase != "Pending";
+            if self.batch.explain.as_ref() == Some(&key) {
+                self.explained = Some(at);
+            }
+            // The pod itself, not the copy with defaults and without preferences.
+            let pod = Arc::clone(self.batch.pods.get(at).unwrap_or(pod));
+            self.entries.push(Entry { pod, shape, movable, displaced });
+        }
+        let mut order: Vec<usize> = (0..self.entries.len()).collect();
+        order.sort_by(|a, b| {
+            let (a, b) = (&self.entries[*a], &self.entries[*b]);
+            let (x, y) = (&self.shapes[a.shape].requests, &self.shapes[b.shape].requests);
+            // Positions 0 and 1 are cpu and memory.
+            y[0].cmp(&x[0]).then_with(|| y[1].cmp(&x[1])).then_with(|| {
+                let (a, b) = (&a.pod.metadata, &b.pod.metadata);
+                (a.creation_timestamp, &a.uid, &a.namespace, &a.name).cmp(&(
+                    b.creation_timestamp,
+                    &b.uid,
+                    &b.namespace,
+                    &b.name,
+                ))
+            })
+        });
+        self.order = order;
+        let n_dims = self.planner.dims.len();
+        self.active =
+            (0..n_dims).filter(|dim| self.shapes.iter().any(|it| it.requests[*dim] > 0)).collect();
+        for shape in &self.shapes {
+            for dim in 0..n_dims {
+                self.least[dim] = self.least[dim].min(shape.requests[dim]);
+            }
+        }
+        let owned: Vec<Arc<Pod>> = self.shapes.iter().map(|it| Arc::clone(&it.pod)).collect();
+        let list: Vec<&Pod> = owned.iter().map(|it| &**it).collect();
+        let planner = &mut *self.planner;
+        self.topology.repel(&list, planner.view, &planner.rows, &mut planner.sets);
+        for at in 0..self.shapes.len() {
+            self.refresh(at);
+        }
+    }
+
+    /// Claims that were ordered and have no provider id yet become places that cannot change any more.
+    fn adopt_orders(&mut self) {
+        let orders: Vec<Arc<NodeClaim>> = self
+            .planner
+            .view
+            .unlaunched()
+            .filter(|it| !self.batch.without.contains(&it.metadata.name))
+            .cloned()
+            .collect();
+        for order in orders {
+            let Some(at) = order.nodepool().and_then(|pool| {
+                self.planner.templates.iter().position(|it| it.pool.metadata.name == pool)
+            }) else {
+                continue;
+            };
+            let mut set = Requirements::from_api(&order.spec.requirements);
+            set.add_all(&Requirements::from_labels(&order.metadata.labels));
+            set.add(Requirement::equals(labels::REGISTERED, "true"));
+            set.add(Requirement::equals(labels::INITIALIZED, "true"));
+            let planner = &mut *self.planner;
+            let set = planner.sets.intern(set);
+            let template = &mut planner.templates[at];
+            let mut slots = template.left(set, &planner.sets).slots.clone();
+            slots.and(&template.base);
+            let overhead = template.least_overhead(&slots);
+            let mut asked = order.spec.resources.requests.clone();
+            asked.subtract(&overhead);
+            let (asked, _) = planner.dims.amounts(&asked);
+            let every: Vec<usize> = (0..planner.dims.len()).collect();
+            template.keep_fitting(&mut slots, &asked, &every);
+            if let Some(remaining) = self.remaining.get_mut(at).and_then(Option::as_mut) {
+                crate::trial::take_from(remaining, &template.most(&slots));
+            }
+            if slots.is_empty() {
+                continue;
+            }
+            let host = planner.rows.len() + self.claims.len();
+            self.claims.push(Claim {
+                template: at,
+                set,
+                slots,
+                requests: SmallVec::from_elem(0, planner.dims.len()),
+                pods: Vec::new(),
+                ports: Vec::new(),
+                held: Vec::new(),
+                host,
+                min_values_relaxed: false,
+                ordered: Some(order),
+                position: (0, 0),
+                open: false,
+            });
+        }
+        self.n_orders = self.claims.len();
+    }
+
+    fn shape_of(&mut self, pod: &Arc<Pod>) -> ShapeId {
+        let print = shapes::fingerprint(pod);
+        if let Some(known) = self.by_fingerprint.get(&print)
+            && let Some(at) =
+                known.iter().find(|at| shapes::same_shape(&self.shapes[**at].pod, pod))
+        {
+            return *at;
+        }
+        let at = self.make_shape(pod);
+        self.by_fingerprint.entry(print).or_default().push(at);
+        at
+    }
+
+    fn make_shape(&mut self, pod: &Arc<Pod>) -> ShapeId {
+        let planner = &mut *self.planner;
+        let full = shapes::requirements(pod);
+        let strict = shapes::strict_requirements(pod);
+        let host = shapes::host_requirement(&full);
+        let strict_host = shapes::host_requirement(&strict);
+        let set = planner.sets.intern(full);
+        let strict = planner.sets.intern(strict);
+        let next = self.tolerations.len();
+        let tolerations = *self.tolerations.entry(pod.spec.tolerations.clone()).or_insert(next);
+        let (requests, known) = planner.dims.amounts(&pod_requests(pod));
+        let next = self.requests_ids.len();
+        let requests_id = *self.requests_ids.entry(requests.clone()).or_insert(next);
+        let ports = host_ports(pod);
+        let next = self.fits.len();
+        let fit = *self
+            .fits
+            .entry((set, host.clone(), tolerations, ports.clone(), requests_id))
+            .or_insert(next);
+        let with_claims = volumes::has_claims(pod);
+        let places = if with_claims {
+            volumes::alternatives(pod, planner.view)
+                .into_iter()
+                .map(|place| VolumePlace {
+                    host: shapes::host_requirement(&place),
+                    set: planner.sets.intern(place),
+                })
+                .collect()
+        } else {
+            Vec::new()
+        };
+        let attachments =
+            if with_claims { volumes::attachments(pod, planner.view) } else { Attachments::new() };
+        let refusal = (planner.options.ignore_dra_requests && has_resource_claims(pod))
+            .then(|| DRA_REFUSAL.to_owned());
+        let first_new = self.topology.groups.len();
+        let owned = self.topology.own(pod, planner.view, &planner.rows, &mut planner.sets);
+        let inverse_owned =
+            self.topology.own_inverse(pod, planner.view, &planner.rows, &mut planner.sets);
+        let mut shape = Shape {
+            pod: Arc::clone(pod),
+            set,
+            strict,
+            host,
+            strict_host,
+            tolerations,
+            requests,
+            requests_id,
+            impossible: !known,
+            ports,
+            places,
+            attachments,
+            fit,
+            refusal,
+            owned: owned.clone(),
+            inverse_owned,
+            on_host: Vec::new(),
+            on_keys: Vec::new(),
+            counted_by: Vec::new(),
+            seen_groups: 0,
+            next: None,
+            failed_at: None,
+        };
+        for at in owned {
+            self.constrain(&mut shape, at);
+        }
+        let at = self.shapes.len();
+        self.shapes.push(shape);
+        if self.running && first_new < self.topology.groups.len() {
+            self.replay(first_new);
+        }
+        self.refresh(at);
+        at
+    }
+
+    fn constrain(&self, shape: &mut Shape, group: usize) {
+        let it = &self.topology.groups[group];
+        if it.on_host {
+            if !shape.on_host.contains(&group) {
+                shape.on_host.push(group);
+            }
+            return;
+        }
+        match shape.on_keys.iter_mut().find(|list| list.key == it.identity.key) {
+            Some(list) if list.groups.contains(&group) => {}
+            Some(list) => list.groups.push(group),
+            None => shape.on_keys.push(KeyGroups { key: it.identity.key, groups: vec![group] }),
+        }
+    }
+
+    /// Looks at the groups that have come since the shape was last looked at.
+    pub(crate) fn refresh(&mut self, at: ShapeId) {
+        let n_groups = self.topology.groups.len();
+        if self.shapes[at].seen_groups == n_groups {
+            return;
+        }
+        let mut shape = self.shapes[at].clone();
+        for group in shape.seen_groups..n_groups {
+            if !self.topology.groups[group].identity.selects(&shape.pod) {
+                continue;
+            }
+            if self.topology.inverse.contains(&group) {
+                self.constrain(&mut shape, group);
+            } else {
+                shape.counted_by.push(group);
+            }
+        }
+        shape.seen_groups = n_groups;
+        self.shapes[at] = shape;
+    }
+
+    /// Counts what has been placed so far in groups that appear only now, through relaxation.
+    ///
+    /// DIFFERENCE: Karpenter counts such groups from the cluster alone.
+    fn replay(&mut self, first: usize) {
+        for (entry, _, place) in self.log.clone() {
+            let pod = Arc::clone(&self.entries[entry].pod);
+            for group in first..self.topology.groups.len() {
+                if !self.topology.inverse.contains(&group)
+                    && self.topology.groups[group].identity.selects(&pod)
+                {
+                    self.count_in(group, place);
+                }
+            }
+        }
+    }
+
+    /// The next thing to try when `at` has no place.
+    pub(crate) fn next_shape(&mut self, at: ShapeId, original: ShapeId) -> Option<ShapeId> {
+        if let Some(known) = self.shapes[at].next {
+            return known;
+        }
+        let relaxed = shapes::relax(
+            &self.shapes[at].pod,
+            &self.shapes[original].pod,
+            self.planner.options.preference_policy,
+            self.planner.tolerate_prefer,
+        );
+        let next = relaxed.map(|it| self.make_shape(&Arc::new(it.pod)));
+        self.shapes[at].next = Some(next);
+        next
+    }
+
+    pub(crate) fn note(&mut self, text: impl FnOnce(&Sets) -> String) {
+        if self.explained.is_some() && self.explaining() {
+            let text = text(&self.planner.sets);
+            self.steps.push(text);
+        }
+    }
+
+    pub(crate) fn explaining(&self) -> bool {
+        self.explained.is_some() && self.current == self.explained
+    }
+
+    pub(crate) fn solve(mut self, keep_going: &dyn Fn() -> bool) -> Solution {
+        self.running = true;
+        let mut queue: VecDeque<usize> = std::mem::take(&mut self.order).into();
+        let mut pushed_at: Vec<usize> = vec![usize::MAX; self.entries.len()];
+        let mut deferred: BTreeMap<usize, String> = BTreeMap::new();
+        let mut reached = vec![false; self.entries.len()];
+        let mut n_tried = 0_usize;
+        while let Some(at) = queue.front().copied() {
+            if pushed_at[at] == queue.len() {
+                break;
+            }
+            if n_tried.is_multiple_of(LOOK_EVERY) && n_tried > 0 && !keep_going() {
+                break;
+            }
+            n_tried += 1;
+            queue.pop_front();
+            reached[at] = true;
+            match self.place(at) {
+                Trial::Placed => {
+                    deferred.remove(&at);
+                }
+                other => {
+                    match other {
+                        Trial::Deferred(why) => drop(deferred.insert(at, why)),
+                        _ => drop(deferred.remove(&at)),
+                    }
+                    queue.push_back(at);
+                    pushed_at[at] = queue.len();
+                }
+            }
+        }
+        self.report(&queue, &deferred, &reached)
+    }
+}

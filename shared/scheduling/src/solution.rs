@@ -1,0 +1,255 @@
+//! What a plan says.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use spokeshave_model::{
+    CapacityType, InstanceType, NodeClaim, NodePool, ObjectKey, Operator, OwnerReference, Quantity,
+    Requirement, Requirements, Resources,
+    core::Pod,
+    labels,
+    node_claim::{NodeClaimSpec, ResourceRequirements},
+    node_pool::NodeClaimTemplate,
+};
+
+use crate::templates::{Skipped, Template};
+
+/// The cheapest thing that a claim can be launched as.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cheapest {
+    pub instance_type: String,
+    pub zone: String,
+    pub capacity_type: CapacityType,
+    /// Dollars per hour.
+    pub price: f64,
+}
+
+/// A NodeClaim to be created.
+#[derive(Clone, Debug)]
+pub struct PlannedClaim {
+    pub nodepool: Arc<NodePool>,
+    /// `karpenter.sh/nodepool-hash` of the pool as it was planned with.
+    pub hash: String,
+    /// Everything that the node must meet, instance types and capacity types aside.
+    pub requirements: Requirements,
+    /// Types that can carry the pods, cheapest first, at most 600.
+    pub instance_types: Vec<Arc<InstanceType>>,
+    /// In the order in which they were added.
+    pub pods: Vec<Arc<Pod>>,
+    /// Pods and the least daemon overhead, `pods` included.
+    pub requests: Resources,
+    /// `minValues` had to be lowered.
+    pub min_values_relaxed: bool,
+    /// Reservations that were put aside for this claim.
+    pub reservations: Vec<String>,
+    pub cheapest: Option<Cheapest>,
+}
+
+/// Keys that are only true inside a plan.
+pub(crate) const SIMULATED: &[&str] = &[labels::REGISTERED, labels::INITIALIZED, labels::HOSTNAME];
+
+impl PlannedClaim {
+    /// The requirements that the NodeClaim object gets, by key.
+    pub fn claim_requirements(&self) -> Requirements {
+        let mut set = self.requirements.clone();
+        for key in SIMULATED {
+            set.remove(key);
+        }
+        if !self.instance_types.is_empty() {
+            let names = self.instance_types.iter().map(|it| it.name.as_str());
+            let mut names = Requirement::new(labels::INSTANCE_TYPE, Operator::In, names);
+            names.min_values = set.get(labels::INSTANCE_TYPE).and_then(|it| it.min_values);
+            set.replace(names);
+            let offered: Vec<&str> =
+                self.capacity_types().into_iter().map(CapacityType::as_str).collect();
+            if !offered.is_empty() {
+                set.add(Requirement::new(labels::CAPACITY_TYPE, Operator::In, offered));
+            }
+        }
+        set
+    }
+
+    /// Capacity types of available offerings of the listed types that the requirements allow, sorted.
+    pub fn capacity_types(&self) -> Vec<CapacityType> {
+        let mut found: Vec<CapacityType> = Vec::new();
+        for offering in self.instance_types.iter().flat_map(|it| &it.offerings) {
+            if offering.available
+                && !found.contains(&offering.capacity_type)
+                && self.requirements.intersects(&offering.requirements()).is_ok()
+            {
+                found.push(offering.capacity_type);
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// The labels that the NodeClaim object gets: those of the pool, and a concrete value for every custom key.
+    ///
+    /// `draw` gives a number from its (inclusive) range, for keys that only have to exist.
+    pub fn claim_labels(&self, mut draw: impl FnMut(i64, i64) -> i64) -> BTreeMap<String, String> {
+        let mut all = Template::labels(&self.nodepool);
+        for requirement in self.requirements.iter() {
+            let key = requirement.key.as_str();
+            if labels::is_well_known(key) || SIMULATED.contains(&key) || all.contains_key(key) {
+                continue;
+            }
+            if let Some(value) = any(requirement, &mut draw) {
+                all.insert(key.to_owned(), value);
+            }
+        }
+        all
+    }
+
+    /// The object to create (`spec` scheduling 15). `draw`: see [`Self::claim_labels`].
+    pub fn to_node_claim(&self, draw: impl FnMut(i64, i64) -> i64) -> NodeClaim {
+        let mut claim = claim_of_pool(&self.nodepool, &self.hash);
+        claim.metadata.labels = self.claim_labels(draw);
+        let relaxed = if self.min_values_relaxed { "true" } else { "false" };
+        let annotations = &mut claim.metadata.annotations;
+        annotations.insert(labels::MIN_VALUES_RELAXED.to_owned(), relaxed.to_owned());
+        let offerings = || self.instance_types.iter().flat_map(|it| &it.offerings);
+        if offerings().any(|it| it.price_overlaid) {
+            annotations.insert(labels::PRICE_OVERLAY_APPLIED.to_owned(), "true".to_owned());
+        }
+        if offerings().any(|it| it.capacity.is_some()) {
+            annotations.insert(labels::CAPACITY_OVERLAY_APPLIED.to_owned(), "true".to_owned());
+        }
+        claim.spec.requirements = self.claim_requirements().to_api();
+        claim.spec.resources = ResourceRequirements { requests: self.requests.clone() };
+        claim
+    }
+}
+
+/// The claim that a pool's template alone makes: what static pools create (`spec` scheduling 22).
+pub fn claim_of_pool(pool: &NodePool, hash: &str) -> NodeClaim {
+    let NodeClaimTemplate { metadata, spec } = &pool.spec.template;
+    let mut claim = NodeClaim::default();
+    claim.metadata.generate_name = format!("{}-", pool.metadata.name);
+    claim.metadata.labels = Template::labels(pool);
+    claim.metadata.annotations = metadata.annotations.clone().into_inner();
+    let annotations = &mut claim.metadata.annotations;
+    annotations.insert(labels::NODEPOOL_HASH.to_owned(), hash.to_owned());
+    annotations.insert(labels::NODEPOOL_HASH_VERSION.to_owned(), "v3".to_owned());
+    claim.metadata.owner_references = vec![OwnerReference {
+        api_version: "karpenter.sh/v1".into(),
+        kind: "NodePool".into(),
+        name: pool.metadata.name.clone(),
+        uid: pool.metadata.uid.clone(),
+        controller: None,
+        block_owner_deletion: Some(true),
+    }];
+    let mut requirements = Requirements::from_api(&spec.requirements);
+    requirements.add_all(&Requirements::from_labels(&claim.metadata.labels));
+    claim.spec = NodeClaimSpec {
+        node_class_ref: spec.node_class_ref.clone(),
+        requirements: requirements.to_api(),
+        resources: ResourceRequirements::default(),
+        taints: spec.taints.clone().into_inner(),
+        startup_taints: spec.startup_taints.clone().into_inner(),
+        expire_after: spec.expire_after.clone(),
+        termination_grace_period: spec.termination_grace_period.clone(),
+    };
+    claim
+}
+
+/// A concrete value for a label that only a requirement describes (`spec` scheduling 2.5).
+///
+/// DIFFERENCE: Karpenter takes any listed value, and may draw a number that is excluded; we take the smallest value, and draw
+/// again. `Lt 0` alone leaves no integer: no label, where Karpenter crashes.
+pub fn any(requirement: &Requirement, draw: &mut impl FnMut(i64, i64) -> i64) -> Option<String> {
+    if !requirement.complement {
+        return requirement.values.first().cloned();
+    }
+    let (from, to) = (requirement.gte.unwrap_or(0), requirement.lte.unwrap_or(i64::MAX));
+    if from > to {
+        return None;
+    }
+    for _ in 0..64 {
+        let value = draw(from, to).clamp(from, to).to_string();
+        if !requirement.values.contains(&value) {
+            return Some(value);
+        }
+    }
+    // Nearly everything is excluded: take the first that is not.
+    (0..=requirement.values.len())
+        .filter_map(|step| from.checked_add(i64::try_from(step).ok()?))
+        .take_while(|value| *value <= to)
+        .map(|value| value.to_string())
+        .find(|value| !requirement.values.contains(value))
+}
+
+/// Why a pod has no place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reason {
+    /// The reasons of all pools, or the one that concerns none in particular.
+    pub text: String,
+    /// By pool.
+    pub pools: BTreeMap<String, String>,
+    /// Placed on a node that is not initialized; only simulations count that as a failure.
+    pub uninitialized: bool,
+}
+
+impl Reason {
+    pub(crate) fn plain(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+}
+
+/// An existing node, or a claim without a Node, that receives pods.
+#[derive(Clone, Debug)]
+pub struct ExistingPlacement {
+    /// The Node's name, or the claim's while there is no Node.
+    pub name: String,
+    /// Empty for unmanaged nodes.
+    pub claim: String,
+    /// Empty while there is no Node.
+    pub node: String,
+    pub initialized: bool,
+    pub pods: Vec<Arc<Pod>>,
+}
+
+impl ExistingPlacement {
+    /// `nodeclaim/<c>, node/<n>`, as events name it: the parts that exist.
+    pub fn reference(&self) -> String {
+        let parts = [("nodeclaim", &self.claim), ("node", &self.node)];
+        let parts = parts.iter().filter(|it| !it.1.is_empty());
+        parts.map(|(kind, name)| format!("{kind}/{name}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The answer of one solve.
+#[derive(Clone, Debug, Default)]
+pub struct Solution {
+    /// As they were opened.
+    pub new_claims: Vec<PlannedClaim>,
+    /// Only those that receive pods, in the order in which they are tried.
+    pub existing: Vec<ExistingPlacement>,
+    pub unschedulable: BTreeMap<ObjectKey, Reason>,
+    /// Pods that wait for reserved capacity: not a failure.
+    pub deferred: BTreeMap<ObjectKey, String>,
+    /// Pods that were not reached in time.
+    pub unreached: Vec<ObjectKey>,
+    /// Pools that took no part, and why.
+    pub skipped_pools: BTreeMap<String, Skipped>,
+    /// No pool can make nodes at all: no Ready dynamic one.
+    pub no_pools: bool,
+    /// Steps of the pod that was to be explained.
+    pub steps: Vec<String>,
+    /// Metric `karpenter_scheduler_pending_pods_by_effective_zone_count`.
+    pub pending_by_zone: BTreeMap<String, usize>,
+}
+
+impl Solution {
+    /// The price of all new claims at their cheapest, in dollars per hour.
+    pub fn price(&self) -> f64 {
+        self.new_claims.iter().filter_map(|it| it.cheapest.as_ref()).map(|it| it.price).sum()
+    }
+}
+
+pub(crate) fn json(resources: &Resources) -> String {
+    let fields: Vec<String> = resources
+        .iter()
+        .map(|(name, amount): (&str, Quantity)| format!("\"{name}\":\"{amount}\""))
+        .collect();
+    format!("{{{}}}", fields.join(","))
+}

@@ -1,0 +1,537 @@
+//! What new nodes can be made from: one template per pool, its instance types, and indexes that answer "which types
+//! are left" with a few words of bits (`spec` scheduling 11 and 13.1).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use rustc_hash::FxHashMap;
+use spokeshave_model::{
+    CapacityType, InstanceType, NodePool, Offering, Requirement, Requirements, Resources, Taint,
+    labels, settings::MinValuesPolicy,
+};
+
+use crate::{
+    bits::Bits,
+    daemons::Daemon,
+    dims::{Amounts, Dims},
+    ports::HostPort,
+    sets::{SetId, Sets},
+};
+
+/// A type, or where offerings override capacity, the offerings of a type that share an override: what "fits" and
+/// "has an offering" must hold of together.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pub(crate) type_at: usize,
+    /// Positions of the available offerings.
+    pub(crate) offerings: Vec<usize>,
+    pub(crate) allocatable: Amounts,
+    pub(crate) daemon_group: usize,
+}
+
+/// Types that carry exactly the same DaemonSet pods.
+#[derive(Clone, Debug)]
+pub(crate) struct DaemonGroup {
+    pub(crate) overhead: Resources,
+    pub(crate) ports: Vec<HostPort>,
+    pub(crate) slots: Bits,
+    pub(crate) daemons: Vec<String>,
+}
+
+/// The slots with at least so much of one resource.
+#[derive(Clone, Debug)]
+struct Steps {
+    amounts: Vec<i128>,
+    /// Slots with at least `amounts[i]`.
+    slots: Vec<Bits>,
+}
+
+impl Steps {
+    fn new(amounts: impl Iterator<Item = i128> + Clone) -> Self {
+        let distinct: BTreeSet<i128> = amounts.clone().collect();
+        let slots = distinct
+            .iter()
+            .map(|least| {
+                amounts
+                    .clone()
+                    .enumerate()
+                    .filter(|(_, amount)| amount >= least)
+                    .map(|(at, _)| at)
+                    .collect()
+            })
+            .collect();
+        Self { amounts: distinct.into_iter().collect(), slots }
+    }
+
+    fn at_least(&self, amount: i128) -> Option<&Bits> {
+        self.slots.get(self.amounts.partition_point(|it| *it < amount))
+    }
+}
+
+/// What a requirement set leaves of a template's slots.
+#[derive(Clone, Debug)]
+pub(crate) struct Left {
+    /// Type meets the requirements and the slot has an available compatible offering.
+    pub(crate) slots: Bits,
+    /// Compatible available reserved offerings: (slot, reservation).
+    pub(crate) reserved: Vec<(usize, usize)>,
+}
+
+/// A pool as something that nodes can be made from.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    pub(crate) pool: Arc<NodePool>,
+    pub(crate) hash: String,
+    pub(crate) set: SetId,
+    pub(crate) taints: Vec<Taint>,
+    /// Types that meet the template's own requirements and can be bought.
+    pub(crate) types: Vec<Arc<InstanceType>>,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) daemon_groups: Vec<DaemonGroup>,
+    /// Slots of which daemons and overhead leave something at all.
+    pub(crate) base: Bits,
+    pub(crate) reservations: Vec<String>,
+    pub(crate) has_min_values: bool,
+    steps: Vec<Steps>,
+    offering_classes: Vec<(SetId, Bits, Vec<(usize, usize)>)>,
+    meeting: FxHashMap<Requirement, Bits>,
+    left: FxHashMap<SetId, Arc<Left>>,
+    values: FxHashMap<String, Arc<Vec<(String, Bits)>>>,
+    /// Limited resources and each slot's capacity of them.
+    capacities: Vec<(String, Vec<i128>, Steps)>,
+}
+
+/// Why a pool makes no nodes in this plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Skipped {
+    /// Its requirements leave no instance type that can be bought; whether `minValues` was the cause.
+    NoCompatibleInstanceTypes { min_values: bool },
+    /// The instance types could not be listed.
+    NoCatalog(String),
+}
+
+impl Template {
+    /// The labels of the claims of a pool, before custom ones are resolved.
+    pub(crate) fn labels(pool: &NodePool) -> BTreeMap<String, String> {
+        let mut all = pool.spec.template.metadata.labels.clone().into_inner();
+        all.insert(labels::NODEPOOL.to_owned(), pool.metadata.name.clone());
+        let class = &pool.spec.template.spec.node_class_ref;
+        let key = format!("{}/{}", class.group, class.kind.to_lowercase());
+        all.insert(key, class.name.clone());
+        all
+    }
+
+    /// The requirements of a pool, its labels, and the two labels that every node will once have.
+    pub(crate) fn requirements(pool: &NodePool) -> Requirements {
+        let mut set = Requirements::from_api(&pool.spec.template.spec.requirements);
+        set.add_all(&Requirements::from_labels(&Self::labels(pool)));
+        set.add(Requirement::equals(labels::REGISTERED, "true"));
+        set.add(Requirement::equals(labels::INITIALIZED, "true"));
+        set
+    }
+
+    pub(crate) fn new(
+        pool: &Arc<NodePool>,
+        hash: &str,
+        types: &[Arc<InstanceType>],
+        daemons: &[Daemon],
+        dims: &Dims,
+        sets: &mut Sets,
+        reserved: bool,
+        policy: MinValuesPolicy,
+    ) -> Result<Self, Skipped> {
+        let set = sets.intern(Self::requirements(pool));
+        let requirements = Arc::clone(sets.get(set));
+        let has_min_values = requirements.iter().any(|it| it.min_values.is_some());
+        let usable = |it: &Offering| {
+            it.available
+                && (reserved || it.capacity_type != CapacityType::Reserved)
+                && it.reservation.as_ref().is_none_or(|it| it.count > 0)
+        };
+        let mut template = Self {
+            pool: Arc::clone(pool),
+            hash: hash.to_owned(),
+            set,
+            taints: pool.spec.template.spec.taints.clone().into_inner(),
+            types: Vec::new(),
+            slots: Vec::new(),
+            daemon_groups: Vec::new(),
+            base: Bits::default(),
+            reservations: Vec::new(),
+            has_min_values,
+            steps: Vec::new(),
+            offering_classes: Vec::new(),
+            meeting: FxHashMap::default(),
+            left: FxHashMap::default(),
+            values: FxHashMap::default(),
+            capacities: Vec::new(),
+        };
+        for type_ in types {
+            if type_.requirements.intersects(&requirements).is_err() {
+                continue;
+            }
+            let mut groups: Vec<(Option<Resources>, Option<Resources>, Vec<usize>)> =
+                vec![(None, None, Vec::new())];
+            let mut compatible = false;
+            for (at, offering) in type_.offerings.iter().enumerate().filter(|it| usable(it.1)) {
+                let overrides = (offering.capacity.as_deref(), offering.overhead.as_deref());
+                compatible |= offering.requirements().intersects(&requirements).is_ok();
+                match groups.iter_mut().find(|(a, b, _)| (a.as_ref(), b.as_ref()) == overrides) {
+                    Some((_, _, list)) => list.push(at),
+                    None => groups.push((overrides.0.cloned(), overrides.1.cloned(), vec![at])),
+                }
+            }
+            if !compatible {
+                continue;
+            }
+            let type_at = template.types.len();
+            template.types.push(Arc::clone(type_));
+            for (_, _, offerings) in groups.into_iter().filter(|it| !it.2.is_empty()) {
+                let allocatable = match offerings.first().and_then(|at| type_.offerings.get(*at)) {
+                    Some(it) if it.capacity.is_some() || it.overhead.is_some() => {
+                        type_.allocatable_of(it)
+                    }
+                    _ => type_.allocatable(),
+                };
+                let allocatable = dims.amounts(&allocatable).0;
+                template.slots.push(Slot { type_at, offerings, allocatable, daemon_group: 0 });
+            }
+        }
+        template.group_by_daemons(daemons, sets);
+        template.index(dims, sets);
+        let bought = Arc::clone(&template.left(set, sets));
+        let mut left = bought.slots.clone();
+        left.and(
+            &(0..template.slots.len())
+                .filter(|at| template.slots[*at].allocatable.iter().all(|it| *it >= 0))
+                .collect(),
+        );
+        if left.is_empty() {
+            return Err(Skipped::NoCompatibleInstanceTypes { min_values: false });
+        }
+        if policy == MinValuesPolicy::Strict
+            && !template.short_of_values(set, &left, sets).is_empty()
+        {
+            return Err(Skipped::NoCompatibleInstanceTypes { min_values: true });
+        }
+        template.base.and(&left);
+        Ok(template)
+    }
+
+    fn group_by_daemons(&mut self, daemons: &[Daemon], sets: &mut Sets) {
+        let mut groups: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
+        let runs: Vec<Vec<SetId>> = daemons
+            .iter()
+            .map(|it| {
+                if it.tolerates(&self.taints) {
+                    it.sets_for_template(self.set, sets)
+                } else {
+                    Vec::new()
+                }
+            })
+            .collect();
+        let group_of_type: Vec<usize> = self
+            .types
+            .iter()
+            .map(|type_| {
+                let mine: Vec<usize> = (0..daemons.len())
+                    .filter(|at| {
+                        runs[*at]
+                            .iter()
+                            .any(|set| type_.requirements.intersects(sets.get(*set)).is_ok())
+                    })
+                    .collect();
+                let next = groups.len();
+                *groups.entry(mine).or_insert(next)
+            })
+            .collect();
+        let mut ordered: Vec<(Vec<usize>, usize)> = groups.into_iter().collect();
+        ordered.sort_by_key(|it| it.1);
+        self.daemon_groups = ordered
+            .into_iter()
+            .map(|(mine, _)| {
+                let mut group = DaemonGroup {
+                    overhead: Resources::new(),
+                    ports: Vec::new(),
+                    slots: Bits::none(self.slots.len()),
+                    daemons: Vec::new(),
+                };
+                for at in mine {
+                    group.overhead.add(&daemons[at].requests);
+                    group.ports.extend(daemons[at].ports.iter().cloned());
+                    group.daemons.push(daemons[at].name.clone());
+                }
+                group
+            })
+            .collect();
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            slot.daemon_group = group_of_type[slot.type_at];
+            self.daemon_groups[slot.daemon_group].slots.set(at);
+        }
+    }
+
+    fn index(&mut self, dims: &Dims, sets: &mut Sets) {
+        let overheads: Vec<(Amounts, bool)> =
+            self.daemon_groups.iter().map(|it| dims.amounts(&it.overhead)).collect();
+        self.base = self
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| {
+                let (overhead, known) = &overheads[slot.daemon_group];
+                *known
+                    && slot
+                        .allocatable
+                        .iter()
+                        .zip(overhead)
+                        .all(|(has, wants)| *has >= 0 && wants <= has)
+            })
+            .map(|it| it.0)
+            .collect();
+        self.steps = (0..dims.len())
+            .map(|dim| {
+                Steps::new(
+                    self.slots
+                        .iter()
+                        .map(|slot| slot.allocatable[dim] - overheads[slot.daemon_group].0[dim]),
+                )
+            })
+            .collect();
+        let mut reservations: BTreeMap<String, usize> = BTreeMap::new();
+        let mut classes: BTreeMap<SetId, (Bits, Vec<(usize, usize)>)> = BTreeMap::new();
+        for (at, slot) in self.slots.iter().enumerate() {
+            for offering in slot.offerings.iter().map(|it| &self.types[slot.type_at].offerings[*it])
+            {
+                let class = sets.intern(offering.requirements());
+                let (slots, reserved) = classes.entry(class).or_default();
+                slots.set(at);
+                if let Some(reservation) = &offering.reservation {
+                    let next = reservations.len();
+                    reserved
+                        .push((at, *reservations.entry(reservation.id.clone()).or_insert(next)));
+                }
+            }
+        }
+        let mut ids: Vec<(String, usize)> = reservations.into_iter().collect();
+        ids.sort_by_key(|it| it.1);
+        self.reservations = ids.into_iter().map(|it| it.0).collect();
+        self.offering_classes =
+            classes.into_iter().map(|(set, (slots, reserved))| (set, slots, reserved)).collect();
+        let limits = self.pool.spec.limits.clone().unwrap_or_default();
+        self.capacities = limits
+            .iter()
+            .filter(|it| it.0 != spokeshave_model::resources::NODES)
+            .map(|(name, _)| {
+                let amounts: Vec<i128> = self
+                    .slots
+                    .iter()
+                    .map(|slot| self.types[slot.type_at].capacity.get(name).nanos())
+                    .collect();
+                let steps = Steps::new(amounts.iter().copied());
+                (name.to_owned(), amounts, steps)
+            })
+            .collect();
+    }
+
+    /// What `set` leaves: types that meet it, with an available offering that is compatible.
+    pub(crate) fn left(&mut self, set: SetId, sets: &Sets) -> Arc<Left> {
+        if let Some(known) = self.left.get(&set) {
+            return Arc::clone(known);
+        }
+        let requirements = Arc::clone(sets.get(set));
+        let mut slots = self.meeting(&requirements);
+        let mut offered = Bits::none(self.slots.len());
+        let mut reserved = Vec::new();
+        for (class, bits, holds) in &self.offering_classes {
+            if requirements.intersects(sets.get(*class)).is_ok() {
+                offered.or(bits);
+                reserved.extend(holds.iter().copied());
+            }
+        }
+        slots.and(&offered);
+        reserved.retain(|it| slots.get(it.0));
+        reserved.sort_unstable();
+        let left = Arc::new(Left { slots, reserved });
+        self.left.insert(set, Arc::clone(&left));
+        left
+    }
+
+    /// What [`Self::left`] has found before.
+    pub(crate) fn left_known(&self, set: SetId) -> Option<&Arc<Left>> {
+        self.left.get(&set)
+    }
+
+    /// Slots whose type meets the requirements, offerings aside.
+    pub(crate) fn meeting(&mut self, requirements: &Requirements) -> Bits {
+        let mut slots = Bits::all(self.slots.len());
+        for requirement in requirements.iter() {
+            if !self.meeting.contains_key(requirement) {
+                let alone: Requirements = [requirement.clone()].into_iter().collect();
+                let bits = self
+                    .slots
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, slot)| {
+                        self.types[slot.type_at].requirements.intersects(&alone).is_ok()
+                    })
+                    .map(|it| it.0)
+                    .collect();
+                self.meeting.insert(requirement.clone(), bits);
+            }
+            if let Some(bits) = self.meeting.get(requirement) {
+                slots.and(bits);
+            }
+        }
+        slots
+    }
+
+    /// Slots with an available offering that the requirements allow.
+    pub(crate) fn offered(&self, requirements: &Requirements, sets: &Sets) -> Bits {
+        let mut offered = Bits::none(self.slots.len());
+        for (class, bits, _) in &self.offering_classes {
+            if requirements.intersects(sets.get(*class)).is_ok() {
+                offered.or(bits);
+            }
+        }
+        offered
+    }
+
+    /// Takes the slots out that do not hold `requests` (daemons aside, which are counted in).
+    pub(crate) fn keep_fitting(&self, slots: &mut Bits, requests: &[i128], dims: &[usize]) {
+        for dim in dims {
+            let amount = requests[*dim];
+            if amount > 0 {
+                match self.steps[*dim].at_least(amount) {
+                    Some(bits) => slots.and(bits),
+                    None => {
+                        *slots = Bits::default();
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the slots out whose capacity exceeds what is left of a limit.
+    pub(crate) fn keep_within(&self, slots: &mut Bits, remaining: &Resources) {
+        for (name, _, steps) in &self.capacities {
+            if let Some(beyond) = steps.at_least(remaining.get(name).nanos().saturating_add(1)) {
+                slots.and_not(beyond);
+            }
+        }
+    }
+
+    /// The most of each limited resource that any of the slots has.
+    pub(crate) fn most(&self, slots: &Bits) -> Vec<(&str, i128)> {
+        self.capacities
+            .iter()
+            .map(|(name, amounts, _)| {
+                let most = slots.iter().map(|at| amounts[at]).max().unwrap_or(0);
+                (name.as_str(), most)
+            })
+            .collect()
+    }
+
+    /// The keys whose `minValues` the slots do not reach, with the number of values that there are.
+    pub(crate) fn short_of_values(
+        &mut self,
+        set: SetId,
+        slots: &Bits,
+        sets: &Sets,
+    ) -> Vec<(String, usize)> {
+        if !self.has_min_values {
+            return Vec::new();
+        }
+        let requirements = Arc::clone(sets.get(set));
+        let mut short = Vec::new();
+        for requirement in requirements.iter() {
+            let Some(least) = requirement.min_values else { continue };
+            let values = self.values_of(&requirement.key);
+            let n_values = values.iter().filter(|(_, with)| with.meets(slots)).count();
+            if i64::try_from(n_values).unwrap_or(i64::MAX) < i64::from(least) {
+                short.push((requirement.key.clone(), n_values));
+            }
+        }
+        short
+    }
+
+    fn values_of(&mut self, key: &str) -> Arc<Vec<(String, Bits)>> {
+        if let Some(known) = self.values.get(key) {
+            return Arc::clone(known);
+        }
+        let mut values: BTreeMap<String, Bits> = BTreeMap::new();
+        for (at, slot) in self.slots.iter().enumerate() {
+            let Some(requirement) = self.types[slot.type_at].requirements.get(key) else {
+                continue;
+            };
+            if !requirement.complement {
+                for value in &requirement.values {
+                    values.entry(value.clone()).or_default().set(at);
+                }
+            }
+        }
+        let values = Arc::new(values.into_iter().collect::<Vec<_>>());
+        self.values.insert(key.to_owned(), Arc::clone(&values));
+        values
+    }
+
+    /// The daemon overhead that a claim with these slots counts: the least over its groups, by common names.
+    pub(crate) fn least_overhead(&self, slots: &Bits) -> Resources {
+        let mut groups =
+            self.daemon_groups.iter().filter(|it| it.slots.meets(slots)).map(|it| &it.overhead);
+        let Some(first) = groups.next() else { return Resources::new() };
+        let mut least = first.clone();
+        for other in groups {
+            least.0.retain(|name, amount| {
+                let theirs = other.0.get(name);
+                if let Some(theirs) = theirs {
+                    *amount = (*amount).min(*theirs);
+                }
+                theirs.is_some()
+            });
+        }
+        least
+    }
+
+    /// Type positions of the slots, ascending and without doubles.
+    pub(crate) fn types_of(&self, slots: &Bits) -> Vec<usize> {
+        let mut types: Vec<usize> = slots.iter().map(|at| self.slots[at].type_at).collect();
+        types.dedup();
+        types
+    }
+
+    /// The lowest price of a type among the available offerings that `requirements` allow, with its place.
+    pub(crate) fn cheapest(
+        &self,
+        type_at: usize,
+        requirements: &Requirements,
+    ) -> Option<(usize, f64)> {
+        let type_ = &self.types[type_at];
+        let mut best: Option<(usize, f64)> = None;
+        for slot in self.slots.iter().filter(|it| it.type_at == type_at) {
+            for at in &slot.offerings {
+                let offering = &type_.offerings[*at];
+                let Some(price) = offering.price else { continue };
+                if requirements.intersects(&offering.requirements()).is_err() {
+                    continue;
+                }
+                let better = best.is_none_or(|(best_at, best_price)| {
+                    let other = &type_.offerings[best_at];
+                    price
+                        .total_cmp(&best_price)
+                        .then_with(|| {
+                            (&offering.zone, offering.capacity_type)
+                                .cmp(&(&other.zone, other.capacity_type))
+                        })
+                        .is_lt()
+                });
+                if better {
+                    best = Some((*at, price));
+                }
+            }
+        }
+        best
+    }
+}

@@ -1,0 +1,605 @@
+//! Topology groups: spread, affinity and anti-affinity as counts per domain (`spec` scheduling 7).
+
+use std::collections::BTreeMap;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use spokeshave_model::{
+    LabelSelector, ObjectKey, Requirement, Toleration,
+    core::{Pod, PodAffinityTerm, TopologySpreadConstraint},
+    labels,
+    selectors::LabelSelectorRequirement,
+    taints,
+};
+
+use crate::{
+    bits::Bits,
+    rows::Rows,
+    sets::{KeyId, SetId, Sets},
+    shapes,
+    view::ClusterView,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Rule {
+    Spread,
+    Affinity,
+    AntiAffinity,
+}
+
+/// Which nodes a spread constraint looks at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Filter {
+    /// One of these has to hold, with the requirement on the host name; empty for all nodes.
+    terms: Vec<(SetId, Option<Requirement>)>,
+    /// The node's taints have to be tolerated.
+    tolerations: Option<Vec<Toleration>>,
+}
+
+impl Filter {
+    fn takes(
+        &self,
+        set: SetId,
+        host: &str,
+        taints: &[spokeshave_model::Taint],
+        sets: &mut Sets,
+    ) -> bool {
+        let affine = self.terms.is_empty()
+            || self.terms.iter().any(|(term, on_host)| {
+                on_host.as_ref().is_none_or(|it| it.has(host)) && sets.carries(set, *term)
+            });
+        affine
+            && self
+                .tolerations
+                .as_ref()
+                .is_none_or(|list| taints::untolerated(taints, list).is_none())
+    }
+}
+
+/// What makes two constraints one group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    pub(crate) rule: Rule,
+    pub(crate) key: KeyId,
+    /// Sorted.
+    namespaces: Vec<String>,
+    /// Absent selects nothing.
+    selector: Option<LabelSelector>,
+    max_skew: i64,
+    /// DIFFERENCE: Karpenter leaves `minDomains` out, so the first of two constraints that differ in it wins.
+    min_domains: Option<i64>,
+    filter: Filter,
+}
+
+impl Identity {
+    pub(crate) fn selects(&self, pod: &Pod) -> bool {
+        self.selector.as_ref().is_some_and(|it| it.matches(&pod.metadata.labels))
+            && self.namespaces.binary_search(&pod.metadata.namespace).is_ok()
+    }
+}
+
+/// One constraint, shared by all pods that have it.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) identity: Identity,
+    /// The key is the host name: domains are hosts.
+    pub(crate) on_host: bool,
+    /// By position of the value, or by host.
+    counts: Vec<u32>,
+    /// Domains that exist as far as this group is concerned; hosts always do.
+    known: Bits,
+    /// How many domains have pods.
+    populated: usize,
+}
+
+impl Group {
+    pub(crate) fn count(&self, at: usize) -> u32 {
+        self.counts.get(at).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, at: usize, n: u32) {
+        if self.counts.len() <= at {
+            self.counts.resize(at + 1, 0);
+        }
+        if n > 0 && self.counts[at] == 0 {
+            self.populated += 1;
+        }
+        self.counts[at] += n;
+        if !self.on_host {
+            self.known.set(at);
+        }
+    }
+
+    fn remove(&mut self, at: usize, n: u32) {
+        if let Some(count) = self.counts.get_mut(at)
+            && *count > 0
+        {
+            *count = count.saturating_sub(n);
+            if *count == 0 {
+                self.populated -= 1;
+            }
+        }
+    }
+
+    /// The domains that exist for this group.
+    pub(crate) fn domains(&self, sets: &Sets) -> Vec<String> {
+        let key = sets.key_of(self.identity.key);
+        self.known.iter().map(|at| key.value(at).to_owned()).collect()
+    }
+
+    /// How many domains have pods that count.
+    pub(crate) fn populated(&self) -> usize {
+        self.populated
+    }
+
+    pub(crate) fn counts_text(&self, sets: &Sets) -> String {
+        if self.on_host {
+            return format!("{} hosts with pods", self.populated);
+        }
+        let key = sets.key_of(self.identity.key);
+        let by_name: BTreeMap<&str, u32> =
+            self.known.iter().map(|at| (key.value(at), self.count(at))).collect();
+        let list: Vec<String> = by_name.iter().map(|(name, n)| format!("{name}:{n}")).collect();
+        list.join(" ")
+    }
+}
+
+/// Known domains of a key: values that pools can give, with the pools' taints.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Domains {
+    pub(crate) by_key: FxHashMap<KeyId, Vec<(usize, Vec<spokeshave_model::Taint>)>>,
+}
+
+impl Domains {
+    /// The domains of `key` that pods with these tolerations can get; all for `None`.
+    fn of(&self, key: KeyId, tolerations: Option<&[Toleration]>) -> Bits {
+        let all = self.by_key.get(&key);
+        all.into_iter()
+            .flatten()
+            .filter(|(_, tainted)| {
+                tolerations.is_none_or(|list| taints::untolerated(tainted, list).is_none())
+            })
+            .map(|it| it.0)
+            .collect()
+    }
+}
+
+/// All groups of one solve.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Topology {
+    pub(crate) groups: Vec<Group>,
+    index: FxHashMap<(bool, Identity), usize>,
+    /// Inverse groups: their owners are counted, and the pods that they select kept away.
+    pub(crate) inverse: Vec<usize>,
+    pub(crate) domains: Domains,
+    /// Pods of this solve that are bound: not counted where they are.
+    moving: FxHashSet<ObjectKey>,
+}
+
+impl Topology {
+    pub(crate) fn new(domains: Domains, moving: FxHashSet<ObjectKey>) -> Self {
+        Self { domains, moving, ..Self::default() }
+    }
+
+    /// The ordinary groups of a pod: all of its spread constraints and (anti-)affinity terms that it still has.
+    pub(crate) fn own(
+        &mut self,
+        pod: &Pod,
+        view: &ClusterView,
+        rows: &Rows,
+        sets: &mut Sets,
+    ) -> Vec<usize> {
+        let mut owned = Vec::new();
+        for constraint in &pod.spec.topology_spread_constraints {
+            let identity = spread_identity(pod, constraint, sets);
+            owned.push(self.group(identity, false, pod, view, rows, sets));
+        }
+        let affinity = &pod.spec.affinity;
+        for (rule, terms) in [
+            (Rule::Affinity, &affinity.pod_affinity),
+            (Rule::AntiAffinity, &affinity.pod_anti_affinity),
+        ] {
+            let preferred = terms.preferred.iter().map(|it| &it.pod_affinity_term);
+            for term in terms.required.iter().chain(preferred) {
+                let identity = term_identity(pod, rule, term, view, sets);
+                owned.push(self.group(identity, false, pod, view, rows, sets));
+            }
+        }
+        owned.sort_unstable();
+        owned.dedup();
+        owned
+    }
+
+    /// The inverse groups of a pod's required anti-affinity.
+    pub(crate) fn own_inverse(
+        &mut self,
+        pod: &Pod,
+        view: &ClusterView,
+        rows: &Rows,
+        sets: &mut Sets,
+    ) -> Vec<usize> {
+        let mut owned = Vec::new();
+        for term in &pod.spec.affinity.pod_anti_affinity.required {
+            let identity = term_identity(pod, Rule::AntiAffinity, term, view, sets);
+            owned.push(self.group(identity, true, pod, view, rows, sets));
+        }
+        owned.sort_unstable();
+        owned.dedup();
+        owned
+    }
+
+    /// Inverse groups of the anti-affinity of bound pods, as far as they select any of `pods`.
+    pub(crate) fn repel(
+        &mut self,
+        pods: &[&Pod],
+        view: &ClusterView,
+        rows: &Rows,
+        sets: &mut Sets,
+    ) {
+        let mut relevant: FxHashMap<Identity, bool> = FxHashMap::default();
+        for key in &view.repellers {
+            if self.moving.contains(key) {
+                continue;
+            }
+            let Some(pod) = view.pod(key) else { continue };
+            for term in &pod.spec.affinity.pod_anti_affinity.required {
+                let identity = term_identity(pod, Rule::AntiAffinity, term, view, sets);
+                let wanted = *relevant
+                    .entry(identity.clone())
+                    .or_insert_with(|| pods.iter().any(|it| identity.selects(it)));
+                if !wanted {
+                    continue;
+                }
+                let key = identity.key;
+                let at = self.group(identity, true, pod, view, rows, sets);
+                let Some(row) = rows.by_node(&pod.spec.node_name) else { continue };
+                let group = &mut self.groups[at];
+                if group.on_host {
+                    group.add(row.host, 1);
+                } else if let Some(value) = row.value(&sets.key_of(key).name) {
+                    let value = sets.value(key, value);
+                    group.add(value, 1);
+                }
+            }
+        }
+    }
+
+    fn group(
+        &mut self,
+        identity: Identity,
+        inverse: bool,
+        owner: &Pod,
+        view: &ClusterView,
+        rows: &Rows,
+        sets: &mut Sets,
+    ) -> usize {
+        let on_host = &*sets.key_of(identity.key).name == labels::HOSTNAME;
+        let honours = match identity.rule {
+            Rule::Spread => identity.filter.tolerations.is_some(),
+            Rule::Affinity | Rule::AntiAffinity => true,
+        };
+        let tolerations = honours.then_some(owner.spec.tolerations.as_slice());
+        let question = (inverse, identity);
+        if let Some(at) = self.index.get(&question) {
+            // DIFFERENCE: owners joining later add the domains that they tolerate; Karpenter keeps the first owner's.
+            let group = &mut self.groups[*at];
+            if !on_host && honours {
+                group.known.or(&self.domains.of(group.identity.key, tolerations));
+            }
+            return *at;
+        }
+        let identity = question.1.clone();
+        let mut group = Group {
+            on_host,
+            counts: Vec::new(),
+            known: if on_host {
+                Bits::default()
+            } else {
+                self.domains.of(identity.key, tolerations)
+            },
+            populated: 0,
+            identity,
+        };
+        self.count(&mut group, inverse, view, rows, sets);
+        let at = self.groups.len();
+        self.groups.push(group);
+        self.index.insert(question, at);
+        if inverse {
+            self.inverse.push(at);
+        }
+        at
+    }
+
+    /// Fills in the domains and counts of the cluster as it is.
+    fn count(
+        &self,
+        group: &mut Group,
+        inverse: bool,
+        view: &ClusterView,
+        rows: &Rows,
+        sets: &mut Sets,
+    ) {
+        let key = group.identity.key;
+        let name = std::sync::Arc::clone(&sets.key_of(key).name);
+        let spread = group.identity.rule == Rule::Spread;
+        if !group.on_host {
+            for row in rows.iter().filter(|it| it.offered && it.has_node()) {
+                let Some(value) = row.value(&name) else { continue };
+                if !spread
+                    || group.identity.filter.takes(row.set, row.host_name(), &row.taints, sets)
+                {
+                    let at = sets.value(key, value);
+                    group.known.set(at);
+                }
+            }
+        }
+        if inverse || group.identity.selector.is_none() {
+            return;
+        }
+        let mut verdicts: FxHashMap<usize, Option<usize>> = FxHashMap::default();
+        let mut place = |group: &Group, node: &str, sets: &mut Sets| -> Option<usize> {
+            let row = rows.by_node(node)?;
+            *verdicts.entry(row.at).or_insert_with(|| {
+                if spread
+                    && !group.identity.filter.takes(
+                        row.set,
+                        row.host_name(),
+                        &row.node_taints,
+                        sets,
+                    )
+                {
+                    return None;
+                }
+                if group.on_host {
+                    Some(row.host)
+                } else {
+                    row.value(&name).map(|value| sets.value(key, value))
+                }
+            })
+        };
+        for class in view.label_classes() {
+            if class.by_node.is_empty()
+                || group.identity.namespaces.binary_search(&class.namespace).is_err()
+                || !group.identity.selector.as_ref().is_some_and(|it| it.matches(&class.labels))
+            {
+                continue;
+            }
+            for (node, n) in &class.by_node {
+                if let Some(at) = place(group, node, sets) {
+                    group.add(at, *n);
+                }
+            }
+        }
+        for key in &self.moving {
+            let Some(pod) = view.pod(key) else { continue };
+            if spokeshave_model::pod_classes::is_active(pod)
+                && group.identity.selects(pod)
+                && let Some(at) = place(group, &pod.spec.node_name, sets)
+            {
+                group.remove(at, 1);
+            }
+        }
+    }
+
+    /// Whether the group's filter takes a claim with these requirements, or a node with these labels.
+    pub(crate) fn filter_takes(
+        &self,
+        at: usize,
+        set: SetId,
+        host: &str,
+        taints: &[spokeshave_model::Taint],
+        sets: &mut Sets,
+    ) -> bool {
+        let group = &self.groups[at];
+        group.identity.rule != Rule::Spread || group.identity.filter.takes(set, host, taints, sets)
+    }
+
+    /// Counts a pod in one more domain.
+    pub(crate) fn record(&mut self, at: usize, domain: usize) {
+        self.groups[at].add(domain, 1);
+    }
+
+    /// Whether one host can take the pod, as far as this group is concerned. `allowed` tells whether the pod's strict
+    /// requirements allow a host.
+    pub(crate) fn host_allows(
+        &self,
+        at: usize,
+        host: usize,
+        selected: bool,
+        populated_allowed: impl FnOnce(&Group) -> bool,
+    ) -> bool {
+        let group = &self.groups[at];
+        let count = i64::from(group.count(host));
+        match group.identity.rule {
+            Rule::Spread => count + i64::from(selected) <= group.identity.max_skew,
+            Rule::AntiAffinity => count == 0,
+            Rule::Affinity => count > 0 || (selected && !populated_allowed(group)),
+        }
+    }
+
+    /// The values of one key that all of `groups` leave: `node` what the node allows, `pod` what the pod's strict
+    /// requirements allow. One value where spread or a first affine pod has to choose.
+    ///
+    /// DIFFERENCE: Karpenter lets each group choose by itself and intersects the choices; two groups on one key can so
+    /// miss a domain that suits both. Here the sets are intersected before anything is chosen.
+    pub(crate) fn choose(
+        &self,
+        groups: &[usize],
+        node: &Bits,
+        pod: &Bits,
+        selected: impl Fn(usize) -> bool,
+        sets: &Sets,
+    ) -> Option<Bits> {
+        let mut left = node.clone();
+        let mut choose_one = false;
+        let mut loads: smallvec::SmallVec<[usize; 4]> = smallvec::SmallVec::new();
+        for at in groups {
+            let group = &self.groups[*at];
+            let mut known = group.known.clone();
+            match group.identity.rule {
+                Rule::Spread => {
+                    known.and(pod);
+                    let mut least = known.iter().map(|it| group.count(it)).min().unwrap_or(0);
+                    if let Some(min_domains) = group.identity.min_domains
+                        && i64::try_from(known.count()).unwrap_or(i64::MAX) < min_domains
+                    {
+                        least = 0;
+                    }
+                    let own = i64::from(selected(*at));
+                    let room = group.identity.max_skew + i64::from(least) - own;
+                    let mut candidates = group.known.clone();
+                    candidates.and(&left);
+                    left = candidates
+                        .iter()
+                        .filter(|it| i64::from(group.count(*it)) <= room)
+                        .collect();
+                    choose_one = true;
+                    loads.push(*at);
+                }
+                Rule::Affinity => {
+                    known.and(pod);
+                    let mut populated = known.clone();
+                    let empty: Bits = populated.iter().filter(|it| group.count(*it) == 0).collect();
+                    populated.and_not(&empty);
+                    let mut options = populated.clone();
+                    options.and(node);
+                    if !options.is_empty() {
+                        left.and(&options);
+                    } else if selected(*at) && populated.is_empty() {
+                        left.and(&known);
+                        choose_one = true;
+                    } else {
+                        return None;
+                    }
+                }
+                Rule::AntiAffinity => {
+                    known.and(pod);
+                    let taken: Bits = known.iter().filter(|it| group.count(*it) > 0).collect();
+                    known.and_not(&taken);
+                    left.and(&known);
+                }
+            }
+            if left.is_empty() {
+                return None;
+            }
+        }
+        if !choose_one {
+            return Some(left);
+        }
+        let key = sets.key_of(self.groups[*groups.first()?].identity.key);
+        let best = left.iter().min_by(|a, b| {
+            for at in &loads {
+                let order = self.groups[*at].count(*a).cmp(&self.groups[*at].count(*b));
+                if order.is_ne() {
+                    return order;
+                }
+            }
+            key.value(*a).cmp(key.value(*b))
+        })?;
+        Some(std::iter::once(best).collect())
+    }
+}
+
+fn spread_identity(pod: &Pod, constraint: &TopologySpreadConstraint, sets: &mut Sets) -> Identity {
+    let honours_affinity = constraint.node_affinity_policy.as_deref() != Some("Ignore");
+    let honours_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
+    let mut filter = Filter::default();
+    if honours_affinity {
+        let selector = spokeshave_model::Requirements::from_labels(&pod.spec.node_selector);
+        let terms = shapes::required_terms(pod);
+        let mut add = |set: spokeshave_model::Requirements| {
+            let host = shapes::host_requirement(&set);
+            filter.terms.push((sets.intern(set), host));
+        };
+        if terms.is_empty() {
+            if !selector.is_empty() {
+                add(selector);
+            }
+        } else {
+            for term in terms {
+                let mut set = selector.clone();
+                set.add_all(&spokeshave_model::Requirements::from_api(&term.match_expressions));
+                add(set);
+            }
+        }
+    }
+    if honours_taints {
+        filter.tolerations = Some(pod.spec.tolerations.clone());
+    }
+    Identity {
+        rule: Rule::Spread,
+        key: sets.key(&constraint.topology_key),
+        namespaces: vec![pod.metadata.namespace.clone()],
+        selector: with_label_keys(
+            pod,
+            constraint.label_selector.as_ref(),
+            &constraint.match_label_keys,
+        ),
+        max_skew: i64::from(constraint.max_skew),
+        min_domains: constraint.min_domains.map(i64::from),
+        filter,
+    }
+}
+
+fn term_identity(
+    pod: &Pod,
+    rule: Rule,
+    term: &PodAffinityTerm,
+    view: &ClusterView,
+    sets: &mut Sets,
+) -> Identity {
+    let mut namespaces = term.namespaces.clone();
+    match &term.namespace_selector {
+        Some(selector) => namespaces.extend(
+            view.namespaces
+                .values()
+                .filter(|it| selector.matches(&it.metadata.labels))
+                .map(|it| it.metadata.name.clone()),
+        ),
+        None if namespaces.is_empty() => namespaces.push(pod.metadata.namespace.clone()),
+        None => {}
+    }
+    if term.namespace_selector.as_ref().is_some_and(LabelSelector::is_empty) {
+        // All namespaces, also those whose objects are not in the view.
+        namespaces.extend(view.label_classes().iter().map(|it| it.namespace.clone()));
+        namespaces.extend(view.unbound.keys().map(|it| it.namespace.clone()));
+        namespaces.push(pod.metadata.namespace.clone());
+    }
+    namespaces.sort();
+    namespaces.dedup();
+    Identity {
+        rule,
+        key: sets.key(&term.topology_key),
+        namespaces,
+        selector: normalized(term.label_selector.clone()),
+        max_skew: i64::from(i32::MAX),
+        min_domains: None,
+        filter: Filter::default(),
+    }
+}
+
+fn normalized(selector: Option<LabelSelector>) -> Option<LabelSelector> {
+    selector.map(|mut it| {
+        it.match_expressions.sort();
+        it.match_expressions.dedup();
+        it
+    })
+}
+
+/// The selector with `key In [pod's value]` for each listed key that the pod has.
+fn with_label_keys(
+    pod: &Pod,
+    selector: Option<&LabelSelector>,
+    keys: &[String],
+) -> Option<LabelSelector> {
+    let mut selector = selector?.clone();
+    for key in keys {
+        if let Some(value) = pod.metadata.labels.get(key) {
+            selector.match_expressions.push(LabelSelectorRequirement {
+                key: key.clone(),
+                operator: "In".into(),
+                values: vec![value.clone()],
+            });
+        }
+    }
+    normalized(Some(selector))
+}

@@ -1,0 +1,717 @@
+//! Trying a pod on existing nodes, on claims of this solve, and on new ones (`spec` scheduling 12.3 to 12.5, 13, 14).
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use spokeshave_model::{
+    Requirement, Resources, labels, resources::NODES, settings::MinValuesPolicy, taints,
+};
+
+use crate::{
+    bits::Bits,
+    daemons::absence,
+    dims::Amounts,
+    planner::{ReservedMode, one_node},
+    ports::conflict,
+    run::{Choices, Claim, Fit, PLACEHOLDER, Place, Run, Trial},
+    sets::{ANYTHING, SetId},
+    shapes::ShapeId,
+    volumes,
+};
+
+impl Run<'_, '_> {
+    /// Finds a place for a pod, giving up its preferences one by one.
+    pub(crate) fn place(&mut self, at: usize) -> Trial {
+        let original = self.entries[at].shape;
+        self.current = Some(at);
+        let movable = self.entries[at].movable;
+        if self.shapes[original].failed_at == Some((self.placements, movable)) {
+            return Trial::Failed;
+        }
+        let mut shape = original;
+        loop {
+            self.refresh(shape);
+            match self.try_shape(at, shape) {
+                Trial::Failed if self.shapes[shape].refusal.is_none() => {}
+                Trial::Failed => return Trial::Failed,
+                done => return done,
+            }
+            let Some(next) = self.next_shape(shape, original) else { break };
+            self.note(|_| "no place: trying with less asked for".to_owned());
+            shape = next;
+        }
+        self.shapes[original].failed_at = Some((self.placements, movable));
+        Trial::Failed
+    }
+
+    fn try_shape(&mut self, at: usize, shape: ShapeId) -> Trial {
+        if self.shapes[shape].refusal.is_some() || self.shapes[shape].impossible {
+            return Trial::Failed;
+        }
+        if let Some(row) = self.try_rows(at, shape) {
+            self.commit_row(at, shape, row);
+            return Trial::Placed;
+        }
+        let mut choices = Choices::new();
+        if let Some((claim, fit)) = self.try_claims(shape, &mut choices) {
+            self.commit_claim(at, shape, claim, fit);
+            return Trial::Placed;
+        }
+        self.try_new(at, shape, &mut choices)
+    }
+
+    /// Rows whose labels and taints suit the shape.
+    fn suitable(&mut self, shape: ShapeId) -> Arc<Bits> {
+        let it = &self.shapes[shape];
+        let question = (it.set, it.host.clone(), it.tolerations);
+        if let Some(known) = self.statics.get(&question) {
+            return Arc::clone(known);
+        }
+        let tolerations = it.pod.spec.tolerations.clone();
+        let planner = &mut *self.planner;
+        let classes: Vec<bool> = planner
+            .rows
+            .classes
+            .iter()
+            .map(|(set, list)| {
+                taints::untolerated(list, &tolerations).is_none()
+                    && planner.sets.carries(*set, question.0)
+            })
+            .collect();
+        let bits: Bits = planner
+            .rows
+            .iter()
+            .filter(|row| classes.get(row.class).copied().unwrap_or(false))
+            .filter(|row| question.1.as_ref().is_none_or(|it| it.has(row.host_name())))
+            .map(|row| row.at)
+            .collect();
+        let bits = Arc::new(bits);
+        self.statics.insert(question, Arc::clone(&bits));
+        bits
+    }
+
+    fn try_rows(&mut self, at: usize, shape: ShapeId) -> Option<usize> {
+        if self.planner.rows.len() == 0 {
+            return None;
+        }
+        let suitable = self.suitable(shape);
+        let requests_id = self.shapes[shape].requests_id;
+        while self.alive.len() <= requests_id {
+            self.alive.push(self.offered.clone());
+        }
+        let movable = self.entries[at].movable;
+        let mut choices: SmallVec<[(usize, bool); 8]> = SmallVec::new();
+        let n_words = suitable.words().len();
+        for word in 0..n_words {
+            let mut rest = suitable.words()[word]
+                & self.alive[requests_id].words().get(word).copied().unwrap_or(0);
+            while rest != 0 {
+                let row = word * 64 + rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                if movable && self.holding_back.get(row) {
+                    continue;
+                }
+                if !self.room_for(row, shape) {
+                    self.alive[requests_id].clear(row);
+                    continue;
+                }
+                if self.row_takes(row, shape, &mut choices) {
+                    return Some(row);
+                }
+            }
+        }
+        None
+    }
+
+    fn room_for(&self, row: usize, shape: ShapeId) -> bool {
+        let (room, requests) = (&self.rooms[row], &self.shapes[shape].requests);
+        self.active.iter().all(|dim| requests[*dim] <= room[*dim])
+    }
+
+    fn row_takes(
+        &mut self,
+        row: usize,
+        shape: ShapeId,
+        choices: &mut SmallVec<[(usize, bool); 8]>,
+    ) -> bool {
+        let it = &self.shapes[shape];
+        if !it.attachments.is_empty() {
+            let view = self.planner.view;
+            let node = self.planner.rows.get(row).state.node_name();
+            let (held, limits) = self.attached.entry(row).or_insert_with(|| {
+                let mut held = volumes::Attachments::new();
+                for pod in view.pods_on(node).into_iter().flat_map(|it| it.pods.values()) {
+                    if !pod.is_terminal() && volumes::has_claims(pod) {
+                        for (driver, claims) in volumes::attachments(pod, view) {
+                            held.entry(driver).or_default().extend(claims);
+                        }
+                    }
+                }
+                (held, volumes::limits(node, view))
+            });
+            if !volumes::can_attach(&it.attachments, held, limits) {
+                return false;
+            }
+        }
+        let planner = &mut *self.planner;
+        let this = planner.rows.get(row);
+        if !it.ports.is_empty()
+            && (conflict(&it.ports, &this.ports)
+                || self.added_ports.get(&row).is_some_and(|held| conflict(&it.ports, held)))
+        {
+            return false;
+        }
+        if !it.places.is_empty()
+            && !it.places.iter().any(|place| {
+                place.host.as_ref().is_none_or(|host| host.has(this.host_name()))
+                    && planner.sets.carries(this.set, place.set)
+            })
+        {
+            return false;
+        }
+        if !self.host_allows(shape, self.planner.rows.get(row).host) {
+            return false;
+        }
+        if self.shapes[shape].on_keys.is_empty() {
+            return true;
+        }
+        let class = self.planner.rows.get(row).class;
+        if let Some((_, answer)) = choices.iter().find(|it| it.0 == class) {
+            return *answer;
+        }
+        let answer = self.class_allowed(class, shape);
+        choices.push((class, answer));
+        answer
+    }
+
+    fn class_allowed(&mut self, class: usize, shape: ShapeId) -> bool {
+        let it = &self.shapes[shape];
+        let planner = &mut *self.planner;
+        for list in &it.on_keys {
+            let question = (class, list.key.0);
+            let domain = match self.class_domains.get(&question) {
+                Some(known) => *known,
+                None => {
+                    let set = planner.rows.classes[class].0;
+                    let found = planner.sets.listed(set, list.key).first().copied();
+                    self.class_domains.insert(question, found);
+                    found
+                }
+            };
+            let Some(domain) = domain else { return false };
+            let node: Bits = std::iter::once(domain).collect();
+            let pod = planner.sets.allowed(it.strict, list.key);
+            let selected = |group: usize| it.counted_by.binary_search(&group).is_ok();
+            let chosen = self.topology.choose(&list.groups, &node, &pod, selected, &planner.sets);
+            if chosen.is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    pub(crate) fn host_allows(&self, shape: ShapeId, host: usize) -> bool {
+        let it = &self.shapes[shape];
+        it.on_host.iter().all(|group| {
+            let selected = it.counted_by.binary_search(group).is_ok();
+            self.topology.host_allows(*group, host, selected, |group| match &it.strict_host {
+                None => group.populated() > 0,
+                Some(wanted) => self
+                    .planner
+                    .rows
+                    .iter()
+                    .any(|row| group.count(row.host) > 0 && wanted.has(row.host_name())),
+            })
+        })
+    }
+
+    fn commit_row(&mut self, at: usize, shape: ShapeId, row: usize) {
+        for dim in &self.active {
+            self.rooms[row][*dim] -= self.shapes[shape].requests[*dim];
+        }
+        let it = &self.shapes[shape];
+        if !it.ports.is_empty() {
+            self.added_ports.entry(row).or_default().extend(it.ports.iter().cloned());
+        }
+        if let Some((held, _)) = self.attached.get_mut(&row) {
+            for (driver, claims) in &it.attachments {
+                held.entry(driver.clone()).or_default().extend(claims.iter().cloned());
+            }
+        }
+        self.row_pods.entry(row).or_default().push(at);
+        self.note_placed(at, shape, Place::Row(row));
+    }
+
+    fn note_placed(&mut self, at: usize, shape: ShapeId, place: Place) {
+        self.refresh(shape);
+        let counted = self.shapes[shape].counted_by.clone();
+        for group in counted {
+            self.count_in(group, place);
+        }
+        let inverse = self.shapes[shape].inverse_owned.clone();
+        for group in inverse {
+            self.count_owner(group, place);
+        }
+        self.placements += 1;
+        self.log.push((at, shape, place));
+        if self.explaining() {
+            let text = match place {
+                Place::Row(row) => {
+                    format!("placed on {}", self.planner.rows.get(row).state.name())
+                }
+                Place::Claim(claim) => format!("placed on {}", self.claim_text(claim)),
+            };
+            self.note(|_| text);
+        }
+    }
+
+    pub(crate) fn claim_text(&self, claim: usize) -> String {
+        let it = &self.claims[claim];
+        match &it.ordered {
+            Some(order) => format!("claim {}", order.metadata.name),
+            None => {
+                let pool = &self.planner.templates[it.template].pool.metadata.name;
+                format!("new claim {} of pool {pool}", claim + 1)
+            }
+        }
+    }
+
+    /// Counts a pod that a group selects.
+    pub(crate) fn count_in(&mut self, group: usize, place: Place) {
+        let planner = &mut *self.planner;
+        let (set, host, takes) = match place {
+            Place::Row(row) => {
+                let row = planner.rows.get(row);
+                let takes = self.topology.filter_takes(
+                    group,
+                    row.set,
+                    row.host_name(),
+                    &row.taints,
+                    &mut planner.sets,
+                );
+                (row.set, row.host, takes)
+            }
+            Place::Claim(claim) => {
+                let it = &self.claims[claim];
+                let taints = &planner.templates[it.template].taints;
+                let takes = self.topology.filter_takes(
+                    group,
+                    it.set,
+                    PLACEHOLDER,
+                    taints,
+                    &mut planner.sets,
+                );
+                (it.set, it.host, takes)
+            }
+        };
+        if !takes {
+            return;
+        }
+        let it = &self.topology.groups[group];
+        if it.on_host {
+            self.topology.record(group, host);
+            return;
+        }
+        let every = it.identity.rule == crate::topology::Rule::AntiAffinity;
+        let values = planner.sets.listed(set, it.identity.key);
+        if every || values.len() == 1 {
+            for value in values {
+                self.topology.record(group, value);
+            }
+        }
+    }
+
+    /// Counts an owner of an inverse group, wherever it might land.
+    fn count_owner(&mut self, group: usize, place: Place) {
+        let (set, host) = match place {
+            Place::Row(row) => {
+                let row = self.planner.rows.get(row);
+                (row.set, row.host)
+            }
+            Place::Claim(claim) => (self.claims[claim].set, self.claims[claim].host),
+        };
+        let it = &self.topology.groups[group];
+        if it.on_host {
+            self.topology.record(group, host);
+            return;
+        }
+        for value in self.planner.sets.listed(set, it.identity.key) {
+            self.topology.record(group, value);
+        }
+    }
+
+    fn try_claims(&mut self, shape: ShapeId, choices: &mut Choices) -> Option<(usize, Fit)> {
+        for at in 0..self.n_orders {
+            if let Some(fit) = self.try_claim(at, shape, choices) {
+                return Some((at, fit));
+            }
+        }
+        let fit_id = self.shapes[shape].fit;
+        if self.dead.len() <= fit_id {
+            self.dead.resize(fit_id + 1, Bits::default());
+        }
+        let open = std::mem::take(&mut self.open);
+        let mut found = None;
+        for at in open.values() {
+            if self.dead[fit_id].get(*at) {
+                continue;
+            }
+            if let Some(fit) = self.try_claim(*at, shape, choices) {
+                found = Some((*at, fit));
+                break;
+            }
+        }
+        self.open = open;
+        found
+    }
+
+    fn try_claim(&mut self, at: usize, shape: ShapeId, choices: &mut Choices) -> Option<Fit> {
+        if !self.host_allows(shape, self.claims[at].host) {
+            return None;
+        }
+        let (template, base) = (self.claims[at].template, self.claims[at].set);
+        let fit_id = self.shapes[shape].fit;
+        if !self.tolerates(template, shape) || !self.placeholder_suits(shape) {
+            self.kill(fit_id, at);
+            return None;
+        }
+        let Some(joined) = self.planner.sets.join(base, self.shapes[shape].set) else {
+            self.kill(fit_id, at);
+            return None;
+        };
+        let mut requests = self.claims[at].requests.clone();
+        for dim in &self.active {
+            requests[*dim] += self.shapes[shape].requests[*dim];
+        }
+        let mut slots = self.claims[at].slots.clone();
+        self.planner.templates[template].keep_fitting(&mut slots, &requests, &self.active);
+        if slots.is_empty() {
+            self.kill(fit_id, at);
+            return None;
+        }
+        self.without_conflicts(template, shape, &self.claims[at].ports, &mut slots);
+        let claim = &self.claims[at];
+        let (held, ordered) = (claim.held.clone(), claim.ordered.is_some());
+        let before = claim.slots.clone();
+        let fit =
+            self.fit(template, shape, joined, choices, &slots, requests, &held, None)?.ok()?;
+        if ordered && (fit.set != base || fit.slots != before) {
+            return None;
+        }
+        Some(fit)
+    }
+
+    fn kill(&mut self, fit: usize, claim: usize) {
+        if self.dead.len() <= fit {
+            self.dead.resize(fit + 1, Bits::default());
+        }
+        self.dead[fit].set(claim);
+    }
+
+    pub(crate) fn tolerates(&mut self, template: usize, shape: ShapeId) -> bool {
+        let question = (self.shapes[shape].tolerations, template);
+        if let Some(known) = self.tolerated.get(&question) {
+            return *known;
+        }
+        let tolerations = &self.shapes[shape].pod.spec.tolerations;
+        let answer =
+            taints::untolerated(&self.planner.templates[template].taints, tolerations).is_none();
+        self.tolerated.insert(question, answer);
+        answer
+    }
+
+    /// Nodes that do not exist yet have no host name that anybody could ask for.
+    pub(crate) fn placeholder_suits(&self, shape: ShapeId) -> bool {
+        self.shapes[shape].host.as_ref().is_none_or(absence)
+    }
+
+    pub(crate) fn without_conflicts(
+        &self,
+        template: usize,
+        shape: ShapeId,
+        held: &[crate::ports::HostPort],
+        slots: &mut Bits,
+    ) {
+        let ports = &self.shapes[shape].ports;
+        if ports.is_empty() {
+            return;
+        }
+        for group in &self.planner.templates[template].daemon_groups {
+            if conflict(ports, held) || conflict(ports, &group.ports) {
+                slots.and_not(&group.slots);
+            }
+        }
+    }
+
+    /// Volumes, topology, instance types and reservations, in this order, for the first volume place that passes.
+    /// `None`: nothing fits; `Err`: reserved capacity would fit and is all put aside.
+    fn fit(
+        &mut self,
+        template: usize,
+        shape: ShapeId,
+        joined: SetId,
+        choices: &mut Choices,
+        slots: &Bits,
+        requests: Amounts,
+        held: &[usize],
+        relax_min_values: Option<&mut bool>,
+    ) -> Option<Result<Fit, String>> {
+        let n_places = self.shapes[shape].places.len().max(1);
+        let relaxing = relax_min_values.is_some();
+        let mut refusal = None;
+        for place in 0..n_places {
+            let mut set = joined;
+            if let Some(place) = self.shapes[shape].places.get(place).cloned() {
+                if !place.host.as_ref().is_none_or(absence) {
+                    continue;
+                }
+                let Some(with) = self.planner.sets.join(set, place.set) else { continue };
+                set = with;
+            }
+            let Some(mut set) = self.choose(set, shape, choices) else { continue };
+            let planner = &mut *self.planner;
+            let it = &mut planner.templates[template];
+            let left = it.left(set, &planner.sets);
+            let mut slots = slots.clone();
+            slots.and(&left.slots);
+            if slots.is_empty() {
+                continue;
+            }
+            let mut min_values_relaxed = false;
+            let short = it.short_of_values(set, &slots, &planner.sets);
+            if !short.is_empty() {
+                if !relaxing || planner.options.min_values_policy == MinValuesPolicy::Strict {
+                    continue;
+                }
+                let mut lowered = (**planner.sets.get(set)).clone();
+                for (key, n_values) in short {
+                    if let Some(requirement) = lowered.get(&key).cloned() {
+                        let n_values = i32::try_from(n_values).unwrap_or(i32::MAX);
+                        lowered.replace(Requirement { min_values: Some(n_values), ..requirement });
+                    }
+                }
+                set = planner.sets.intern(lowered);
+                min_values_relaxed = true;
+            }
+            match self.reserve(template, set, &slots, held) {
+                Ok(held) => {
+                    return Some(Ok(Fit { set, slots, requests, held, min_values_relaxed }));
+                }
+                Err(why) => refusal = Some(why),
+            }
+        }
+        refusal.map(Err)
+    }
+
+    /// What topology makes of a claim with these requirements.
+    pub(crate) fn choose(
+        &mut self,
+        set: SetId,
+        shape: ShapeId,
+        choices: &mut Choices,
+    ) -> Option<SetId> {
+        if self.shapes[shape].on_keys.is_empty() {
+            return Some(set);
+        }
+        if let Some((_, answer)) = choices.iter().find(|it| it.0 == set) {
+            return *answer;
+        }
+        let answer = self.choose_now(set, shape);
+        choices.push((set, answer));
+        answer
+    }
+
+    fn choose_now(&mut self, set: SetId, shape: ShapeId) -> Option<SetId> {
+        let it = &self.shapes[shape];
+        let sets = &mut self.planner.sets;
+        let mut result = set;
+        for list in &it.on_keys {
+            let node = sets.allowed(set, list.key);
+            let pod = sets.allowed(it.strict, list.key);
+            let selected = |group: usize| it.counted_by.binary_search(&group).is_ok();
+            let chosen = self.topology.choose(&list.groups, &node, &pod, selected, sets)?;
+            result = sets.narrow(result, list.key, &chosen)?;
+        }
+        Some(result)
+    }
+
+    /// The reservations that a claim would hold.
+    fn reserve(
+        &self,
+        template: usize,
+        set: SetId,
+        slots: &Bits,
+        held: &[usize],
+    ) -> Result<Vec<usize>, String> {
+        let it = &self.planner.templates[template];
+        if it.reservations.is_empty() {
+            return Ok(Vec::new());
+        }
+        let left = it.left_known(set);
+        let mut compatible = false;
+        let mut holds: Vec<usize> = Vec::new();
+        for (slot, reservation) in left.iter().flat_map(|it| &it.reserved) {
+            if !slots.get(*slot) {
+                continue;
+            }
+            compatible = true;
+            let id = self.reservation_ids[template][*reservation];
+            if (held.contains(&id) || self.reservations[id].1 > 0) && !holds.contains(&id) {
+                holds.push(id);
+            }
+        }
+        holds.sort_unstable();
+        if self.batch.reserved == ReservedMode::Strict {
+            if compatible && holds.is_empty() {
+                return Err(
+                    "reserved offerings are compatible, but every one of them is set aside \
+                            for another claim"
+                        .to_owned(),
+                );
+            }
+            if !held.is_empty() && holds.is_empty() {
+                return Err("the claim would lose every reserved offering".to_owned());
+            }
+        }
+        Ok(holds)
+    }
+
+    fn hold(&mut self, before: &[usize], after: &[usize]) {
+        for id in before.iter().filter(|id| !after.contains(id)) {
+            self.reservations[*id].1 += 1;
+        }
+        for id in after.iter().filter(|id| !before.contains(id)) {
+            self.reservations[*id].1 -= 1;
+        }
+    }
+
+    fn commit_claim(&mut self, at: usize, shape: ShapeId, claim: usize, fit: Fit) {
+        let before = std::mem::take(&mut self.claims[claim].held);
+        self.hold(&before, &fit.held);
+        let it = &mut self.claims[claim];
+        it.set = fit.set;
+        it.slots = fit.slots;
+        it.requests = fit.requests;
+        it.held = fit.held;
+        it.min_values_relaxed |= fit.min_values_relaxed;
+        it.ports.extend(self.shapes[shape].ports.iter().cloned());
+        it.pods.push(at);
+        if it.ordered.is_none() {
+            // What a stable sort by number of pods would do: in front of those that had as many already.
+            if it.open {
+                self.open.remove(&it.position);
+            }
+            it.position = (it.pods.len() as u32, self.front);
+            self.front -= 1;
+            let mut slots = it.slots.clone();
+            let mut requests = it.requests.clone();
+            for dim in &self.active {
+                requests[*dim] += self.least[*dim];
+            }
+            self.planner.templates[it.template].keep_fitting(&mut slots, &requests, &self.active);
+            it.open = !slots.is_empty();
+            if it.open {
+                self.open.insert(it.position, claim);
+            }
+        }
+        self.note_placed(at, shape, Place::Claim(claim));
+    }
+
+    fn try_new(&mut self, at: usize, shape: ShapeId, choices: &mut Choices) -> Trial {
+        let host = self.planner.rows.len() + self.claims.len();
+        if !self.host_allows(shape, host) || !self.placeholder_suits(shape) {
+            return Trial::Failed;
+        }
+        for template in 0..self.planner.templates.len() {
+            let Some((slots, joined)) = self.new_slots(template, shape) else { continue };
+            let requests = self.shapes[shape].requests.clone();
+            let mut relaxed = false;
+            let fit = self.fit(
+                template,
+                shape,
+                joined,
+                choices,
+                &slots,
+                requests,
+                &[],
+                Some(&mut relaxed),
+            );
+            match fit {
+                None => {}
+                Some(Err(why)) => return Trial::Deferred(why),
+                Some(Ok(fit)) => {
+                    self.open_claim(at, shape, template, host, fit);
+                    return Trial::Placed;
+                }
+            }
+        }
+        Trial::Failed
+    }
+
+    /// Slots of a new claim that taints, limits, requirements, ports and requests leave.
+    fn new_slots(&mut self, template: usize, shape: ShapeId) -> Option<(Bits, SetId)> {
+        if !self.tolerates(template, shape) {
+            return None;
+        }
+        let base = self.planner.templates[template].set;
+        let joined = self.planner.sets.join(base, self.shapes[shape].set)?;
+        let it = &self.planner.templates[template];
+        let mut slots = it.base.clone();
+        if let Some(remaining) = &self.remaining[template] {
+            if one_node(remaining).is_some_and(|it| it <= spokeshave_model::Quantity::ZERO) {
+                return None;
+            }
+            it.keep_within(&mut slots, remaining);
+        }
+        self.without_conflicts(template, shape, &[], &mut slots);
+        it.keep_fitting(&mut slots, &self.shapes[shape].requests, &self.active);
+        (!slots.is_empty()).then_some((slots, joined))
+    }
+
+    fn open_claim(&mut self, at: usize, shape: ShapeId, template: usize, host: usize, fit: Fit) {
+        let claim = self.claims.len();
+        if let Some(remaining) = self.remaining[template].as_mut() {
+            take_from(remaining, &self.planner.templates[template].most(&fit.slots));
+        }
+        self.hold(&[], &fit.held);
+        self.claims.push(Claim {
+            template,
+            set: fit.set,
+            slots: fit.slots,
+            requests: fit.requests,
+            pods: vec![at],
+            ports: self.shapes[shape].ports.clone(),
+            held: fit.held,
+            host,
+            min_values_relaxed: fit.min_values_relaxed,
+            ordered: None,
+            position: (1, self.back),
+            open: true,
+        });
+        self.open.insert((1, self.back), claim);
+        self.back += 1;
+        self.note_placed(at, shape, Place::Claim(claim));
+    }
+}
+
+/// Takes one more node off a pool's limits, of the largest kind that it may become.
+pub(crate) fn take_from(remaining: &mut Resources, most: &[(&str, i128)]) {
+    for (name, amount) in most {
+        if let Some(left) = remaining.0.get_mut(*name) {
+            *left -= spokeshave_model::Quantity::from_nanos(*amount, left.format());
+        }
+    }
+    if let Some(left) = remaining.0.get_mut(NODES) {
+        *left -= spokeshave_model::Quantity::units(1);
+    }
+}
+
+/// A set without requirements.
+pub(crate) fn is_anything(set: SetId) -> bool {
+    set == ANYTHING
+}
+
+/// Whether a key is kept out of messages: true only inside a plan.
+pub(crate) fn is_simulated(key: &str) -> bool {
+    matches!(key, labels::REGISTERED | labels::INITIALIZED | labels::HOSTNAME)
+}
