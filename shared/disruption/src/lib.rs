@@ -28,3 +28,8 @@ pub use cluster::{Pool, StateNode, View, join};
 pub use command::{Command, Method, Reason};
 pub use simulation::{Purpose, Simulation, SimulationError, Simulator};
 pub use validation::VALIDATION_WAIT;
+
+#[cfg(test)]
+mod fixtures;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,5 @@
+mod consolidation;
+mod eligibility;
+mod methods;
+mod passes;
+mod validation;
