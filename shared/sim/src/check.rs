@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use spokeshave_model::{
-    InstanceId, Kind, NodeClaim, ObjectKey, Uid,
-    core::{DaemonSet, Deployment, Node, Pod, PodDisruptionBudget, ReplicaSet, StatefulSet},
+    InstanceId, Kind, NodeClaim, NodePool, ObjectKey, Uid,
+    core::{Node, Pod, PodDisruptionBudget, ReplicaSet, StatefulSet},
     labels,
+    node_pool::Budget,
 };
 use spokeshave_ports::Concern;
 
@@ -96,6 +97,69 @@ pub fn deletion<K: Kind>(world: &mut Inner, concern: Concern, object: &K, grace:
                 format!("{concern} deleted it (grace {grace:?}) though {key} allows no disruption");
             world.violation("eviction-against-pdb", object.reference(), detail);
         }
+    }
+}
+
+/// Called when a function starts a voluntary disruption of a claim: its pool's budgets must allow one more.
+///
+/// Involuntary changes younger than a stale read may be old do not count: nobody could have known of them. Budgets with
+/// a schedule are left to the function's own tests.
+pub fn disruption_started(world: &mut Inner, claim: &NodeClaim, reason: &str) {
+    let Some(pool) =
+        claim.nodepool().and_then(|it| world.store.get::<NodePool>(&ObjectKey::cluster(it)))
+    else {
+        return;
+    };
+    let known_by = world.now - crate::store::STALENESS;
+    let mut counted = 0_i64;
+    let mut disrupting = 0_i64;
+    for other in world.store.list::<NodeClaim>().filter(|it| it.nodepool() == Some(pool.name())) {
+        if !other.is_true(NodeClaim::INITIALIZED) || other.is_true(NodeClaim::INSTANCE_TERMINATING)
+        {
+            continue;
+        }
+        counted += 1;
+        let node = world.store.get::<Node>(&ObjectKey::cluster(&other.status.node_name));
+        let unready = node.as_ref().is_some_and(|it| {
+            let since = it.condition("Ready").and_then(|it| it.last_transition_time);
+            !it.is_ready() && since.is_some_and(|at| at < known_by)
+        });
+        let going = other.metadata.deletion_timestamp.is_some_and(|at| at < known_by)
+            || node
+                .is_some_and(|it| it.metadata.deletion_timestamp.is_some_and(|at| at < known_by));
+        let marked = other.is_true(NodeClaim::DISRUPTION_REASON) && other.key() != claim.key();
+        if unready || going || marked {
+            disrupting += 1;
+        }
+    }
+    let ten_percent = Budget { nodes: "10%".into(), ..Budget::default() };
+    let budgets = pool
+        .spec
+        .disruption
+        .as_ref()
+        .and_then(|it| it.budgets.clone())
+        .unwrap_or_else(|| vec![ten_percent]);
+    let applies =
+        |it: &&Budget| it.reasons.as_ref().is_none_or(|it| it.iter().any(|it| it == reason));
+    let allowed = budgets
+        .iter()
+        .filter(applies)
+        .filter(|it| it.schedule.is_none())
+        .filter_map(|it| match it.nodes.strip_suffix('%') {
+            Some(percent) => {
+                percent.parse::<i64>().ok().map(|percent| (counted * percent + 99) / 100)
+            }
+            None => it.nodes.parse().ok(),
+        })
+        .min();
+    if let Some(allowed) = allowed
+        && disrupting + 1 > allowed
+    {
+        let detail = format!(
+            "{reason}: {disrupting} of {counted} nodes of NodePool/{} were being disrupted, {allowed} are allowed",
+            pool.name()
+        );
+        world.violation("disruption-against-budget", claim.reference(), detail);
     }
 }
 
@@ -210,7 +274,6 @@ pub fn at_rest(world: &mut Inner) {
             found.push(("lost-pod", set.reference(), format!("{have} pods instead of {wanted}")));
         }
     }
-    let _ = (world.store.list::<DaemonSet>().count(), world.store.list::<Deployment>().count());
     for (rule, object, detail) in found {
         world.violation(rule, object, detail);
     }

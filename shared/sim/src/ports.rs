@@ -13,7 +13,7 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use spokeshave_model::{
-    Kind, LabelSelector, ObjectKey, Uid,
+    ConditionStatus, Kind, LabelSelector, NodeClaim, ObjectKey, Uid,
     core::{Namespace, Pod},
 };
 use spokeshave_ports::{
@@ -264,7 +264,21 @@ impl Ports {
             return Err(ClusterError::Conflict { object: old.reference() });
         }
         let now = world.now;
+        let marked = |it: &Arc<K>| {
+            let any: Arc<dyn std::any::Any + Send + Sync> = it.clone();
+            let claim = any.downcast::<NodeClaim>().ok()?;
+            let reason = claim.condition(NodeClaim::DISRUPTION_REASON)?;
+            let reason = (reason.status == ConditionStatus::True).then(|| reason.reason.clone())?;
+            Some((claim, reason))
+        };
+        let before = marked(&current);
         let written = world.store.patch(old, new, status, now).unwrap_or(current);
+        if self.concern == Concern::Disruption
+            && before.is_none()
+            && let Some((claim, reason)) = marked(&written)
+        {
+            crate::check::disruption_started(&mut world, &claim, &reason);
+        }
         if written.meta().deleting() && written.meta().finalizers.is_empty() {
             kubernetes::finalized::<K>(&mut world, &key);
         }

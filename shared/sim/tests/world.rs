@@ -232,10 +232,12 @@ fn a_fleet_takes_the_cheapest_and_honours_its_token() {
                 ..FleetRequest::default()
             };
             for _ in 0..2 {
-                record.borrow_mut().push(ports.create_fleet(&request).await);
+                let answer = ports.create_fleet(&request).await;
+                record.borrow_mut().push(answer);
             }
             let other = FleetRequest { target: 2, ..request };
-            record.borrow_mut().push(ports.create_fleet(&other).await);
+            let answer = ports.create_fleet(&other).await;
+            record.borrow_mut().push(answer);
             BatchAnswer::done()
         })
     });
