@@ -297,6 +297,7 @@ impl Inner {
                     it.interface_type.as_deref().is_some_and(|kind| kind.starts_with("efa"))
                 }),
                 tags: request.tags.clone(),
+                ..Instance::default()
             };
             let launched = self.now;
             self.machines.insert(
