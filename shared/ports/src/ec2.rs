@@ -232,6 +232,9 @@ pub struct Instance {
     pub capacity_reservation_id: String,
     /// `default`, `capacity-block`, ... empty when not in a reservation.
     pub capacity_reservation_type: String,
+    /// `capacity-reservations-only`, `open`, `none`; empty when not told. Only the first (or none told) makes an
+    /// instance with a reservation id count as reserved: one that fell into an open reservation does not.
+    pub capacity_reservation_preference: String,
     pub interruptible_reservation: bool,
     pub tenancy: String,
     pub placement_group_id: String,
@@ -429,7 +432,7 @@ pub trait Ec2 {
         &self,
         filters: &[Filter],
     ) -> Result<Vec<SecurityGroup>, AwsError>;
-    /// `owners` may hold `self`, `amazon` and account ids; empty: any.
+    /// `owners` may hold `self`, `amazon` and account ids; empty: any. Deprecated images are in the answer.
     async fn describe_images(
         &self,
         ids: &[String],
@@ -445,6 +448,7 @@ pub trait Ec2 {
         ids: &[String],
         filters: &[Filter],
     ) -> Result<Vec<CapacityReservation>, AwsError>;
+    /// By name or by id, in any state. A name or id that is not known is an error (`InvalidPlacementGroup.Unknown`).
     async fn describe_placement_groups(
         &self,
         names: &[String],
