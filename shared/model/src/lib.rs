@@ -9,9 +9,11 @@
 //! Read first: [`meta::Kind`], then [`requirements::Requirements`].
 
 pub mod ami_family;
+pub mod budgets;
 pub mod capacity_buffer;
 pub mod conditions;
 pub mod core;
+pub mod cron;
 pub mod duration;
 pub mod ec2_node_class;
 pub mod field_path;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Problem, names, requirement, requirements::is_restricted};
-use crate::{FieldPath, NodePool, Taint, labels};
+use crate::{FieldPath, NodePool, Taint, budgets::BudgetError, labels};
 
 /// What is wrong with a stored pool: labels by key, then taints, requirements, the pool's own key, budgets.
 ///
@@ -46,6 +46,21 @@ pub fn node_pool(pool: &NodePool) -> Vec<Problem> {
             let at = spec.field("requirements").index(index).field("key");
             let message = format!("invalid key: {:?} in requirements, restricted", it.key);
             problems.push(Problem::new(at, message));
+        }
+    }
+    let budgets = FieldPath::parse("spec.disruption.budgets");
+    for (index, budget) in pool.budgets().iter().enumerate() {
+        let at = budgets.index(index);
+        if let Err(error) = budget.timing() {
+            let field = match error {
+                BudgetError::Schedule { .. } => at.field("schedule"),
+                BudgetError::Duration(_) => at.field("duration"),
+                BudgetError::Nodes(_) | BudgetError::Incomplete => at.clone(),
+            };
+            problems.push(Problem::new(field, format!("invalid budget: {error}")));
+        }
+        if let Err(error) = budget.value(0) {
+            problems.push(Problem::new(at.field("nodes"), format!("invalid budget: {error}")));
         }
     }
     problems
@@ -91,14 +106,14 @@ mod tests {
     use super::*;
     use crate::meta::from_value;
 
-    fn messages(template: Value) -> Vec<String> {
+    fn messages(template: &Value) -> Vec<String> {
         let pool = json!({"metadata": {"name": "p"}, "spec": {"template": template}});
         let pool: NodePool = from_value(pool).expect("a NodePool");
         node_pool(&pool).into_iter().map(|it| format!("{}: {}", it.field, it.message)).collect()
     }
 
     fn labelled(key: &str, value: &str) -> Vec<String> {
-        messages(json!({"metadata": {"labels": {key: value}}}))
+        messages(&json!({"metadata": {"labels": {key: value}}}))
     }
 
     #[test] // api 4, cases 4 and 5
@@ -130,19 +145,33 @@ mod tests {
         let same = json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}],
                                    "startupTaints": [{"key": "a", "effect": "NoSchedule"}]}});
         assert_eq!(
-            messages(same),
+            messages(&same),
             ["spec.template.spec.startupTaints[0]: duplicate taint Key/Effect pair a=NoSchedule"]
         );
         let other = json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}],
                                     "startupTaints": [{"key": "a", "effect": "NoExecute"}]}});
-        assert!(messages(other).is_empty());
+        assert!(messages(&other).is_empty());
         let slash =
             json!({"spec": {"taints": [{"key": "a", "value": "a/b", "effect": "NoSchedule"}]}});
-        assert_eq!(messages(slash).len(), 1);
+        assert_eq!(messages(&slash).len(), 1);
         let bad = json!({"spec": {"startupTaints": [{"key": "", "effect": "NoSchedule"}]}});
         assert_eq!(
-            messages(bad)[0],
+            messages(&bad)[0],
             "spec.template.spec.startupTaints[0].key: invalid value: name part must be non-empty in startupTaints"
+        );
+    }
+
+    #[test] // api 5, case 12
+    fn a_budget_that_cannot_be_evaluated_is_said() {
+        let pool = json!({"spec": {"disruption": {"budgets": [
+            {"nodes": "1"}, {"nodes": "1", "schedule": "0 0 * * tue-mon", "duration": "6h"}]}}});
+        let pool: NodePool = from_value(pool).expect("a NodePool");
+        let problems = node_pool(&pool);
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].field.to_string(), "spec.disruption.budgets[1].schedule");
+        assert_eq!(
+            problems[0].message,
+            "invalid budget: schedule \"0 0 * * tue-mon\": beginning of range (2) beyond end of range (1): tue-mon"
         );
     }
 
@@ -152,7 +181,7 @@ mod tests {
             {"key": "karpenter.sh/nodepool", "operator": "In", "values": ["a"]},
             {"key": "team", "operator": "In", "values": []}]}});
         assert_eq!(
-            messages(pool),
+            messages(&pool),
             [
                 "spec.template.spec.requirements[1]: invalid value: key team with operator In must have a value \
                  defined in requirements, restricted",
