@@ -39,6 +39,11 @@ impl Window {
         }
     }
 
+    /// When it was opened, if it is.
+    pub fn opened_at(&self) -> Option<Timestamp> {
+        self.open.as_ref().map(|it| it.first)
+    }
+
     /// When the window closes, if it is open. At that very moment it is closed.
     pub fn closes_at(&self) -> Option<Timestamp> {
         let open = self.open.as_ref()?;
@@ -62,12 +67,17 @@ fn after(at: Timestamp, length: SignedDuration) -> Timestamp {
 /// Keys by detail type, each object once, with the newest version seen.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
-    by_type: BTreeMap<&'static str, BTreeMap<(String, String, String), Key>>,
+    by_type: BTreeMap<&'static str, BTreeMap<ObjectId, Key>>,
+    /// Detail types that ask to look at everything.
+    all: BTreeSet<&'static str>,
 }
+
+/// Kind, namespace and name.
+type ObjectId = (String, String, String);
 
 impl Keys {
     pub fn is_empty(&self) -> bool {
-        self.by_type.is_empty()
+        self.by_type.is_empty() && self.all.is_empty()
     }
 
     /// Adds a key; a later one of the same object replaces it.
@@ -88,10 +98,22 @@ impl Keys {
         }
     }
 
+    /// Asks to look at everything, whatever keys there are.
+    pub fn add_all(&mut self, detail_type: &'static str) {
+        self.all.insert(detail_type);
+    }
+
     /// Takes everything out as events of at most [`KEYS_PER_EVENT`] keys.
     pub fn take(&mut self) -> Vec<BusEvent> {
-        let mut events = Vec::new();
+        let all = std::mem::take(&mut self.all);
+        let mut events: Vec<BusEvent> = all
+            .iter()
+            .map(|&detail_type| BusEvent { detail_type, work: Work::new(detail_type, Vec::new()) })
+            .collect();
         for (detail_type, keys) in std::mem::take(&mut self.by_type) {
+            if all.contains(detail_type) {
+                continue;
+            }
             let keys: Vec<Key> = keys.into_values().collect();
             events.extend(keys.chunks(KEYS_PER_EVENT).map(|chunk| BusEvent {
                 detail_type,

@@ -130,6 +130,44 @@ impl Bridge {
         self.take(Timestamp::MAX)
     }
 
+    /// When the oldest change was observed whose keys have not been taken yet.
+    pub fn oldest(&self) -> Option<Timestamp> {
+        let windows = [&self.provision_window, &self.disruption_window];
+        let at_once = self.ready_since.filter(|_| !self.at_once.is_empty());
+        windows.into_iter().filter_map(Window::opened_at).chain(at_once).min()
+    }
+
+    /// Takes an event back that the bus did not accept, whose oldest change was observed at `since`. Its keys go out
+    /// again with the next ones.
+    pub fn give_back(&mut self, event: &BusEvent, since: Timestamp) {
+        self.ready_since = Some(self.ready_since.map_or(since, |it| it.min(since)));
+        if event.work.keys.is_empty() {
+            self.at_once.add_all(event.detail_type);
+        }
+        for key in &event.work.keys {
+            self.at_once.add(event.detail_type, key.clone());
+        }
+    }
+
+    /// A watch of this kind has begun anew. What was deleted meanwhile was never seen, so whoever waits for objects to go
+    /// looks at all of them.
+    pub fn restarted(&mut self, kind: &str, now: Timestamp) {
+        if kind == Pod::KIND {
+            self.pods.clear();
+        }
+        let affected: &[&'static str] = match kind {
+            "Pod" | "PodDisruptionBudget" | "VolumeAttachment" => &["EvictionUnblocked"],
+            "Node" => &["EvictionUnblocked", "NodeLost"],
+            "NodeClaim" => &["NodeClaimLost", "CommandProgressed", "EvictionUnblocked"],
+            "EC2NodeClass" => &["NodeClassGone"],
+            _ => &[],
+        };
+        for detail_type in affected {
+            self.at_once.add_all(detail_type);
+            self.ready_since.get_or_insert(now);
+        }
+    }
+
     fn note(&mut self, change: &Change, now: Timestamp, listed: bool) {
         self.ready_since.get_or_insert(now);
         match change {

@@ -53,6 +53,8 @@ pub const ROUTES: &[(&str, &[Concern])] = &[
     ("NodeClassReleased", &[Concern::Nodeclass]),
     // Something that the disruption pass reads has changed; batched, the newest key of each kind.
     ("DisruptionDue", &[Concern::Disruption]),
+    // The bridge starts its successor: the payload says where the watches stand. The rule's target is the function.
+    ("HandOver", &[Concern::ClusterBridge]),
     // Every ten minutes, without keys: send a delayed message for whatever falls due before the next sweep.
     (
         "Sweep",
