@@ -1,15 +1,81 @@
 //! What became of the launch of a claim that never got a provider id.
 
-use spokeshave_lifecycle::termination::Launch;
-use spokeshave_model::NodeClaim;
-use spokeshave_ports::{Ec2, StateTable};
+use jiff::Timestamp;
+use spokeshave_catalog::launch::attempt::{self, Attempt, Outcome, PREPARING, State, Stored};
+use spokeshave_lifecycle::{liveness::LAUNCH_TIMEOUT, termination::Launch};
+use spokeshave_model::{InstanceId, NodeClaim, Uid, labels};
+use spokeshave_ports::{Cluster, Decision, Ec2, Queues, StateTable, ec2::Filter};
 
 use crate::{Trouble, run::Run};
 
-impl<C, E: Ec2, S: StateTable, Q> Run<'_, C, E, S, Q> {
+impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
     /// Whether an instance of this claim may exist, and which.
+    ///
+    /// Without a record of the attempt nobody can say which of its instances is this claim's: an instance that is left
+    /// over is then collected as one without a claim.
     pub async fn launch_of(&self, claim: &NodeClaim) -> Result<Launch, Trouble> {
-        let _ = claim;
+        let Some(id) = attempt::of_claim(claim) else { return Ok(Launch::Never) };
+        let Some(Stored { attempt, version }) = attempt::load(self.state, id).await? else {
+            return Ok(Launch::Never);
+        };
+        let uid = &claim.metadata.uid;
+        if attempt.releases(uid) {
+            return Ok(Launch::Never);
+        }
+        if let Some(Outcome::Instance { instance }) = attempt.outcome(uid) {
+            let state = self.instance(&instance.id).await?;
+            return Ok(Launch::Found(instance.id.clone(), state));
+        }
+        let created = attempt.created.unwrap_or(self.now);
+        if attempt.state == State::Preparing {
+            return self.end_preparing(attempt, version, created).await;
+        }
+        let tag = Filter::new(&format!("tag:{}", labels::TAG_LAUNCH), &[id]);
+        let mut found = self.ec2.find_instances(&[tag]).await?;
+        found.sort_by(|a, b| a.id.cmp(&b.id));
+        let times_out = created.checked_add(LAUNCH_TIMEOUT).unwrap_or(Timestamp::MAX);
+        let complete = i64::try_from(found.len()) == Ok(attempt.request.target.max(1));
+        if !complete && self.now < times_out {
+            return Ok(Launch::Open(self.next_look(created).min(times_out)));
+        }
+        let ids: Vec<InstanceId> = found.into_iter().map(|it| it.id).collect();
+        match dealt(&attempt, uid, &ids) {
+            None => Ok(Launch::Never),
+            Some(id) => {
+                let state = self.instance(&id).await?;
+                Ok(Launch::Found(id, state))
+            }
+        }
+    }
+
+    /// Nothing has been sent while an attempt is being prepared: one whose run has died is ended.
+    async fn end_preparing(
+        &self,
+        attempt: Attempt,
+        version: u64,
+        created: Timestamp,
+    ) -> Result<Launch, Trouble> {
+        let dead_at = created.checked_add(PREPARING).unwrap_or(Timestamp::MAX);
+        if self.now <= dead_at {
+            return Ok(Launch::Open(self.next_look(created)));
+        }
+        let ended = Attempt { state: State::Void, ..attempt };
+        attempt::save(self.state, &ended, version, self.now).await?;
+        let reason = "its run died before anything was sent";
+        self.cx.decide(Decision::new("void", format!("Attempt/{}", ended.id), reason));
         Ok(Launch::Never)
     }
+
+    /// Soon at first, then less and less often.
+    fn next_look(&self, since: Timestamp) -> Timestamp {
+        let elapsed = self.now.duration_since(since).as_secs();
+        let pause = jiff::SignedDuration::from_secs((elapsed / 2).clamp(5, 60));
+        self.now.checked_add(pause).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// The instance of a claim: instances are dealt by sorted id to sorted UIDs.
+fn dealt(attempt: &Attempt, uid: &Uid, ids: &[InstanceId]) -> Option<InstanceId> {
+    let position = attempt.claims.keys().position(|it| it == uid)?;
+    ids.get(position).cloned()
 }

@@ -43,7 +43,10 @@ pub(crate) enum Trouble {
 impl Trouble {
     /// Somebody else wrote first: a fresh look helps at once.
     fn is_conflict(&self) -> bool {
-        matches!(self, Self::Cluster(ClusterError::Conflict { .. }))
+        matches!(
+            self,
+            Self::Cluster(ClusterError::Conflict { .. }) | Self::State(StateError::Conflict(_))
+        )
     }
 
     /// The error with its sources, once.

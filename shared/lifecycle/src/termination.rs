@@ -125,7 +125,7 @@ pub struct ClaimView<'a> {
 }
 
 /// Decides how far a claim that is being deleted gets at `now`.
-pub fn decide_claim<'a>(view: &ClaimView<'a>, now: Timestamp) -> Next<'a> {
+pub fn decide_claim(view: &ClaimView<'_>, now: Timestamp) -> Next<'static> {
     let mut act = Act::default();
     let finalizable = view.claim.filter(|it| {
         it.is_managed()
