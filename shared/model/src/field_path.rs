@@ -5,13 +5,16 @@ use std::fmt;
 /// One step of a [`FieldPath`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Segment {
-    /// A field, or a key of a map.
+    /// A field of an object.
     Field(String),
+    /// A key of a map, printed in brackets.
+    Key(String),
     /// A position in a list, 0-based.
     Index(usize),
 }
 
-/// Where a value is in an object. Printed as the API server prints it: `spec.template.spec.taints[0].key`.
+/// Where a value is in an object. Printed as the API server prints it: `spec.template.spec.taints[0].key`,
+/// `spec.kubelet.kubeReserved[cpu]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(pub Vec<Segment>);
 
@@ -46,6 +49,14 @@ impl FieldPath {
         longer
     }
 
+    /// This path and the key of a map.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        let mut longer = self.clone();
+        longer.0.push(Segment::Key(key.to_owned()));
+        longer
+    }
+
     /// This path and one position more.
     #[must_use]
     pub fn index(&self, at: usize) -> Self {
@@ -61,6 +72,7 @@ impl fmt::Display for FieldPath {
             match segment {
                 Segment::Field(name) if at == 0 => f.write_str(name)?,
                 Segment::Field(name) => write!(f, ".{name}")?,
+                Segment::Key(key) => write!(f, "[{key}]")?,
                 Segment::Index(index) => write!(f, "[{index}]")?,
             }
         }

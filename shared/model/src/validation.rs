@@ -3,10 +3,16 @@
 //! Each check returns [`Problem`]s in a fixed order. A condition's message is all of them joined with `; `
 //! ([`message`]); `lint` prints them one by one.
 
+mod capacity_buffer;
+mod kubelet;
 pub mod names;
+mod node_overlay;
 mod node_pool;
 mod requirements;
 
+pub use capacity_buffer::capacity_buffer;
+pub use kubelet::kubelet;
+pub use node_overlay::node_overlay;
 pub use node_pool::node_pool;
 pub use requirements::{is_restricted, requirement};
 

@@ -15,7 +15,7 @@ pub fn node_pool(pool: &NodePool) -> Vec<Problem> {
     let mut problems = Vec::new();
     let labels_path = FieldPath::parse("spec.template.metadata.labels");
     for (key, value) in &template.metadata.labels {
-        let at = labels_path.field(key);
+        let at = labels_path.key(key);
         problems.extend(label(key, value).into_iter().map(|it| Problem::new(at.clone(), it)));
     }
     let mut seen = BTreeSet::new();
@@ -125,12 +125,12 @@ mod tests {
         let class = labelled("karpenter.k8s.aws/ec2nodeclass", "default");
         assert_eq!(class.len(), 1);
         assert!(class[0].starts_with(
-            "spec.template.metadata.labels.karpenter.k8s.aws/ec2nodeclass: invalid key name \
+            "spec.template.metadata.labels[karpenter.k8s.aws/ec2nodeclass]: invalid key name \
              \"karpenter.k8s.aws/ec2nodeclass\" in labels, using label karpenter.k8s.aws/ec2nodeclass is not allowed"
         ));
         assert_eq!(
             labelled(labels::NODEPOOL, "me"),
-            ["spec.template.metadata.labels.karpenter.sh/nodepool: invalid key name \
+            ["spec.template.metadata.labels[karpenter.sh/nodepool]: invalid key name \
               \"karpenter.sh/nodepool\" in labels, restricted"]
         );
         assert_eq!(labelled("kubernetes.io/hostname", "h").len(), 1);
