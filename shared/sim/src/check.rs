@@ -7,7 +7,6 @@ use spokeshave_model::{
     InstanceId, Kind, NodeClaim, NodePool, ObjectKey, Uid,
     core::{Node, Pod, PodDisruptionBudget, ReplicaSet, StatefulSet},
     labels,
-    node_pool::Budget,
 };
 use spokeshave_ports::Concern;
 
@@ -102,8 +101,7 @@ pub fn deletion<K: Kind>(world: &mut Inner, concern: Concern, object: &K, grace:
 
 /// Called when a function starts a voluntary disruption of a claim: its pool's budgets must allow one more.
 ///
-/// Involuntary changes younger than a stale read may be old do not count: nobody could have known of them. Budgets with
-/// a schedule are left to the function's own tests.
+/// Involuntary changes younger than a stale read may be old do not count: nobody could have known of them.
 pub fn disruption_started(world: &mut Inner, claim: &NodeClaim, reason: &str) {
     let Some(pool) =
         claim.nodepool().and_then(|it| world.store.get::<NodePool>(&ObjectKey::cluster(it)))
@@ -132,25 +130,11 @@ pub fn disruption_started(world: &mut Inner, claim: &NodeClaim, reason: &str) {
             disrupting += 1;
         }
     }
-    let ten_percent = Budget { nodes: "10%".into(), ..Budget::default() };
-    let budgets = pool
-        .spec
-        .disruption
-        .as_ref()
-        .and_then(|it| it.budgets.clone())
-        .unwrap_or_else(|| vec![ten_percent]);
-    let applies =
-        |it: &&Budget| it.reasons.as_ref().is_none_or(|it| it.iter().any(|it| it == reason));
+    let budgets = pool.budgets();
     let allowed = budgets
         .iter()
-        .filter(applies)
-        .filter(|it| it.schedule.is_none())
-        .filter_map(|it| match it.nodes.strip_suffix('%') {
-            Some(percent) => {
-                percent.parse::<i64>().ok().map(|percent| (counted * percent + 99) / 100)
-            }
-            None => it.nodes.parse().ok(),
-        })
+        .filter(|it| it.applies_to(reason))
+        .map(|it| it.allowed(counted, world.now).unwrap_or(0))
         .min();
     if let Some(allowed) = allowed
         && disrupting + 1 > allowed

@@ -293,7 +293,10 @@ impl Inner {
                     address % 256,
                     self.settings.region
                 ),
-                capacity_reservation_preference: data.reservation_preference.clone().unwrap_or_default(),
+                capacity_reservation_preference: data
+                    .reservation_preference
+                    .clone()
+                    .unwrap_or_default(),
                 efa_enabled: data.network_interfaces.iter().any(|it| {
                     it.interface_type.as_deref().is_some_and(|kind| kind.starts_with("efa"))
                 }),
