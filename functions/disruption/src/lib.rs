@@ -9,7 +9,8 @@
 mod carry_out;
 mod pass;
 pub mod record;
-pub mod simulator;
+#[cfg(test)]
+mod tests;
 mod trouble;
 pub mod world;
 
@@ -31,6 +32,16 @@ pub async fn handle(
     let mut commands_only = true;
     let mut depth = 0;
     let mut wanted = false;
+    match spokeshave_ports::stack::observes_only(state).await {
+        Ok(false) => {}
+        // Another autoscaler is at work; the bridge tells us everything anew once it is gone.
+        Ok(true) => return BatchAnswer::done(),
+        Err(_) => {
+            let mut answer = BatchAnswer::done();
+            batch.records.iter().for_each(|it| answer.retry(it));
+            return answer;
+        }
+    }
     let last = last_pass(state).await;
     for record in &batch.records {
         let work = match record.work() {

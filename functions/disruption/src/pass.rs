@@ -5,23 +5,25 @@ use std::{collections::BTreeSet, time::Instant};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use spokeshave_disruption::{
-    Command, Method, VALIDATION_WAIT, View,
+    Command, Method, Scheduler, VALIDATION_WAIT, View,
     candidates::Survey,
     memory::Memory,
     methods::Stopwatch,
     notices::{Measure, Notice, Subject},
-    pass, validation,
+    pass,
+    scheduler::template,
+    validation,
 };
 use spokeshave_model::pod_classes::{DoNotDisrupt, do_not_disrupt};
 use spokeshave_ports::{
     Cluster, Concern, Decision, Invocation, Key, Metric, Queues, StateError, StateKey, StateTable,
     When, Work, cluster::KubeEvent, wakes::wake_once,
 };
+use spokeshave_scheduling::Options;
 
 use crate::{
     carry_out::{Executor, Progress, waited},
     record::{Stage, Stored, read_all},
-    simulator::Scheduler,
     trouble::Trouble,
     world::{self, World},
 };
@@ -44,15 +46,30 @@ struct Carried {
     memory: Memory,
 }
 
-/// Stops a search when its slice of time, or the invocation's, is used up.
+/// Stops a search when its slice of time is used up.
+#[derive(Clone, Debug)]
 struct Slice {
     started: Instant,
 }
 
+impl Slice {
+    fn is_left(&self) -> bool {
+        self.started.elapsed() < SEARCH_SLICE
+    }
+}
+
 impl Stopwatch for Slice {
     fn is_out_of_time(&mut self) -> bool {
-        self.started.elapsed() >= SEARCH_SLICE
+        !self.is_left()
     }
+}
+
+fn scheduler<'a>(
+    world: &'a World,
+    options: &'a Options,
+    keep_going: &'a dyn Fn() -> bool,
+) -> Scheduler<'a> {
+    Scheduler::new(&world.view, &world.cluster, &world.pools, options, Vec::new(), keep_going)
 }
 
 /// One pass with everything that it needs.
@@ -173,7 +190,10 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
         turn: &Turn,
     ) -> Result<Option<Method>, Trouble> {
         let survey = Survey::new(&world.view);
-        let mut scheduler = Scheduler::new(world);
+        let options = Options::from_settings(self.cx.settings);
+        let slice = Slice { started: Instant::now() };
+        let keep_going = || slice.is_left();
+        let mut scheduler = scheduler(world, &options, &keep_going);
         let verdict = validation::validate(&stored.command, &survey, &mut scheduler);
         self.publish(&world.view, &verdict.notices).await;
         self.measure(&verdict.measures);
@@ -222,15 +242,17 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
             .and_then(|it| serde_json::from_value(it.data.clone()).ok())
             .unwrap_or_default();
         let survey = Survey::new(&world.view);
-        let mut scheduler = Scheduler::new(world);
-        let templates = Scheduler::new(world);
+        let options = Options::from_settings(self.cx.settings);
+        let slice = Slice { started: Instant::now() };
+        let keep_going = || slice.is_left();
+        let mut scheduler = scheduler(world, &options, &keep_going);
         let outcome = pass::run(
             &survey,
             first,
             &carried.memory,
-            &|pool| templates.template(pool),
+            &|pool| template(&world.view, pool),
             &mut scheduler,
-            &mut Slice { started: Instant::now() },
+            &mut slice.clone(),
         );
         self.publish(&world.view, &outcome.notices).await;
         self.measure(&outcome.measures);

@@ -6,12 +6,20 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use spokeshave_disruption::{Pool, StateNode, View, cluster::nomination_window, join};
+use spokeshave_catalog::stored;
+use spokeshave_disruption::{StateNode, View, cluster::nomination_window, scheduler::marked_names};
 use spokeshave_model::{
-    EC2NodeClass, InstanceType, Kind, NodeClaim, NodePool, ObjectKey, Settings,
-    core::{Node, Pod, PodDisruptionBudget},
+    CapacityBuffer, EC2NodeClass, InstanceType, Kind, NodeClaim, NodeOverlay, NodePool, ObjectKey,
+    Settings,
+    core::{
+        CSINode, DaemonSet, Deployment, LimitRange, Namespace, Node, PersistentVolume,
+        PersistentVolumeClaim, Pod, PodDisruptionBudget, PodTemplate, ReplicaSet,
+        ReplicationController, Service, StatefulSet, StorageClass,
+    },
+    hash,
 };
 use spokeshave_ports::{Cluster, Selector, StateTable};
+use spokeshave_scheduling::{Change, ClusterView, Object, PoolInput};
 
 use crate::{
     record::{Stored, read_all},
@@ -25,6 +33,9 @@ pub const NOMINATIONS: &str = "nomination";
 #[derive(Clone, Debug)]
 pub struct World {
     pub view: View,
+    /// What the scheduler reads.
+    pub cluster: ClusterView,
+    pub pools: Vec<PoolInput>,
     /// With their versions, by id.
     pub commands: Vec<(Stored, u64)>,
 }
@@ -41,18 +52,41 @@ pub async fn read(
 ) -> Result<World, Trouble> {
     let commands = read_all(state).await?;
     let nominated = nominations(state, settings).await?;
-    let nodes = cluster.list::<Node>(&Selector::all()).await?;
-    let claims = cluster.list::<NodeClaim>(&Selector::all()).await?;
-    let pods = cluster.list::<Pod>(&Selector::all()).await?;
-    let pdbs = cluster.list::<PodDisruptionBudget>(&Selector::all()).await?;
-    let pools = pools(cluster, state, settings, now).await?;
-    let mut nodes = join(&nodes, &claims, &pods);
-    for node in &mut nodes {
+    let mut objects = cluster_view(cluster, settings).await?;
+    let pools = pools(state, &objects, settings, now).await?;
+    let mut view = View::new(&objects, &pools, settings, now);
+    for node in &mut view.nodes {
         note_command(node, &commands);
         note_nomination(node, &nominated);
     }
-    let view = View { now, settings: settings.clone(), nodes, pools, pdbs };
-    Ok(World { view, commands })
+    for name in marked_names(&view) {
+        objects.mark_for_deletion(&name);
+    }
+    Ok(World { view, cluster: objects, pools, commands })
+}
+
+/// Everything that planning reads of the cluster.
+async fn cluster_view(cluster: &impl Cluster, settings: &Settings) -> Result<ClusterView, Trouble> {
+    let mut view = ClusterView::default();
+    macro_rules! take {
+        ($($kind:ident)*) => {$(
+            for object in cluster.list::<$kind>(&Selector::all()).await? {
+                view.apply(Change::Put(Object::from(object)));
+            }
+        )*};
+    }
+    take!(
+        Node NodeClaim NodePool EC2NodeClass PodTemplate DaemonSet Deployment ReplicaSet
+        ReplicationController StatefulSet Service PersistentVolume PersistentVolumeClaim StorageClass
+        CSINode PodDisruptionBudget Namespace LimitRange Pod
+    );
+    if settings.gates.node_overlay {
+        take!(NodeOverlay);
+    }
+    if settings.gates.capacity_buffer {
+        take!(CapacityBuffer);
+    }
+    Ok(view)
 }
 
 /// Reads the nodes, pods and nominations of some claims afresh, as if their command did not exist.
@@ -124,32 +158,35 @@ async fn nominations(
 
 /// Managed pools with what can be bought for them.
 async fn pools(
-    cluster: &impl Cluster,
-    _state: &impl StateTable,
+    state: &impl StateTable,
+    objects: &ClusterView,
     settings: &Settings,
     now: Timestamp,
-) -> Result<BTreeMap<String, Pool>, Trouble> {
-    let pools = cluster.list::<NodePool>(&Selector::all()).await?;
-    let classes = cluster.list::<EC2NodeClass>(&Selector::all()).await?;
-    let catalog = spokeshave_catalog::Catalog::builtin(&settings.region)
-        .map(spokeshave_catalog::Catalog::with_estimated_spot_prices);
-    let market = spokeshave_catalog::MarketView::new(settings, now);
-    let mut of_class: BTreeMap<String, Arc<Vec<Arc<InstanceType>>>> = BTreeMap::new();
-    for class in classes.iter().filter(|it| !it.metadata.deleting()) {
+) -> Result<Vec<PoolInput>, Trouble> {
+    let catalog = stored::load_catalog(state, &settings.region).await?.catalog;
+    let (market, _problem) = stored::load_view(state, settings, now).await;
+    let mut of_class: BTreeMap<&str, Result<Arc<[Arc<InstanceType>]>, String>> = BTreeMap::new();
+    for class in objects.node_classes.values().filter(|it| !it.metadata.deleting()) {
         let types = catalog
-            .as_ref()
-            .and_then(|it| it.instance_types(class, &market).ok())
-            .unwrap_or_default();
-        of_class
-            .insert(class.name().to_owned(), Arc::new(types.into_iter().map(Arc::new).collect()));
+            .instance_types(class, &market)
+            .map(|it| it.into_iter().map(Arc::new).collect())
+            .map_err(|error| error.to_string());
+        of_class.insert(class.name(), types);
     }
-    Ok(pools
-        .into_iter()
+    Ok(objects
+        .nodepools
+        .values()
         .filter(|it| it.is_managed())
         .map(|nodepool| {
-            let class = &nodepool.spec.template.spec.node_class_ref.name;
-            let instance_types = of_class.get(class).cloned().unwrap_or_default();
-            (nodepool.name().to_owned(), Pool { nodepool, instance_types })
+            let class = nodepool.spec.template.spec.node_class_ref.name.as_str();
+            PoolInput {
+                nodepool: Arc::clone(nodepool),
+                hash: hash::node_pool(nodepool),
+                instance_types: of_class
+                    .get(class)
+                    .cloned()
+                    .unwrap_or_else(|| Err(format!("EC2NodeClass {class} not found"))),
+            }
         })
         .collect())
 }

@@ -3,32 +3,13 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
+use spokeshave_model::budgets;
 
 use crate::{
     cluster::{StateNode, View},
     command::Reason,
     notices::{Measure, Notice, Subject},
 };
-
-mod budgets {
-    use jiff::Timestamp;
-    use spokeshave_model::node_pool::Budget;
-
-    pub fn allowed(budgets: &[Budget], reason: &str, n: i64, _now: Timestamp) -> i64 {
-        budgets
-            .iter()
-            .filter(|it| it.reasons.as_ref().is_none_or(|it| it.iter().any(|it| it == reason)))
-            .map(|it| match it.nodes.strip_suffix('%') {
-                Some(p) => p.parse::<i64>().map_or(0, |p| (p * n + 99) / 100),
-                None => it.nodes.parse().unwrap_or(0),
-            })
-            .min()
-            .unwrap_or(super::UNLIMITED)
-    }
-}
-
-/// No budget applies.
-pub const UNLIMITED: i64 = 2_147_483_647;
 
 /// One pool's allowance for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +52,8 @@ impl Allowances {
             .iter()
             .map(|(name, pool)| {
                 let (n_nodes, disrupting) = counts.get(name.as_str()).copied().unwrap_or_default();
-                let allowed = budgets::allowed(&pool.budgets(), reason.as_str(), n_nodes, view.now);
+                let allowed =
+                    budgets::allowed(&pool.nodepool.budgets(), reason.as_str(), n_nodes, view.now);
                 (name.clone(), Allowance { n_nodes, allowed, disrupting, taken: 0 })
             })
             .collect();

@@ -11,9 +11,9 @@ use spokeshave_model::{
     core::{Node, Pod, PodDisruptionBudget},
     labels,
     meta::StringMap,
-    node_pool::Budget,
     pod_classes::PodDisruptionBudgets,
 };
+use spokeshave_scheduling::{ClusterView, PoolInput};
 
 /// The longest nomination that a node is protected for, at least. Source: Karpenter 1.x.
 pub const LEAST_NOMINATION: SignedDuration = SignedDuration::from_secs(10);
@@ -140,8 +140,20 @@ pub(crate) fn has_taint(taints: &[Taint], taint: &Taint) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
     pub nodepool: Arc<NodePool>,
+    /// `karpenter.sh/nodepool-hash` of this copy of the pool.
+    pub hash: String,
     /// What its class offers, not filtered by the pool's requirements. Empty: unknown, or the class is not usable.
-    pub instance_types: Arc<Vec<Arc<InstanceType>>>,
+    pub instance_types: Arc<[Arc<InstanceType>]>,
+}
+
+impl From<&PoolInput> for Pool {
+    fn from(input: &PoolInput) -> Self {
+        Self {
+            nodepool: Arc::clone(&input.nodepool),
+            hash: input.hash.clone(),
+            instance_types: input.instance_types.clone().unwrap_or_default(),
+        }
+    }
 }
 
 /// When and whether a pool's nodes are consolidated.
@@ -211,12 +223,6 @@ impl Pool {
         }
     }
 
-    /// The pool's budgets; the default of one budget of 10 % only when the list is absent.
-    pub fn budgets(&self) -> Vec<Budget> {
-        let set = self.nodepool.spec.disruption.as_ref().and_then(|it| it.budgets.clone());
-        set.unwrap_or_else(|| vec![Budget { nodes: "10%".into(), ..Budget::default() }])
-    }
-
     /// An instance type by name.
     pub fn instance_type(&self, name: &str) -> Option<&Arc<InstanceType>> {
         self.instance_types.iter().find(|it| it.name == name)
@@ -237,6 +243,31 @@ pub struct View {
 }
 
 impl View {
+    /// What disruption reads of `cluster`. Commands, nominations and buffers are noted by the caller.
+    pub fn new(
+        cluster: &ClusterView,
+        pools: &[PoolInput],
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Self {
+        let nodes: Vec<Arc<Node>> = cluster.nodes.values().cloned().collect();
+        let claims: Vec<Arc<NodeClaim>> = cluster.claims.values().cloned().collect();
+        let pods_on = |node: &str| {
+            cluster.pods_on(node).map(|it| it.pods.values().cloned().collect()).unwrap_or_default()
+        };
+        Self {
+            now,
+            settings: settings.clone(),
+            nodes: join(&nodes, &claims, pods_on),
+            pools: pools
+                .iter()
+                .filter(|it| it.nodepool.is_managed())
+                .map(|it| (it.nodepool.name().to_owned(), Pool::from(it)))
+                .collect(),
+            pdbs: cluster.budgets.values().cloned().collect(),
+        }
+    }
+
     /// The PodDisruptionBudgets, indexed.
     pub fn pod_disruption_budgets(&self) -> PodDisruptionBudgets<'_> {
         self.pdbs.iter().map(Arc::as_ref).collect()
@@ -252,21 +283,21 @@ impl View {
     }
 }
 
-/// Joins nodes and claims by provider id, and deals the pods to the nodes they are bound to.
+/// Joins nodes and claims by provider id, and gives each node the pods that are bound to it.
 ///
 /// An empty provider id matches nothing. Several nodes with one provider id stay without a claim but the first, by
 /// name; the claim of the second and later ones counts as foreign. Claims that are not ours are left out.
-pub fn join(nodes: &[Arc<Node>], claims: &[Arc<NodeClaim>], pods: &[Arc<Pod>]) -> Vec<StateNode> {
+pub fn join(
+    nodes: &[Arc<Node>],
+    claims: &[Arc<NodeClaim>],
+    pods_on: impl Fn(&str) -> Vec<Arc<Pod>>,
+) -> Vec<StateNode> {
     let mut by_provider: BTreeMap<&str, &Arc<NodeClaim>> = BTreeMap::new();
     for claim in claims.iter().filter(|it| it.is_managed()) {
         let id = claim.status.provider_id.as_str();
         if !id.is_empty() {
             by_provider.entry(id).or_insert(claim);
         }
-    }
-    let mut pods_on: BTreeMap<&str, Vec<Arc<Pod>>> = BTreeMap::new();
-    for pod in pods.iter().filter(|it| it.is_bound()) {
-        pods_on.entry(&pod.spec.node_name).or_default().push(Arc::clone(pod));
     }
     let mut joined: Vec<StateNode> = Vec::with_capacity(nodes.len());
     let mut taken: BTreeSet<&str> = BTreeSet::new();
@@ -278,7 +309,7 @@ pub fn join(nodes: &[Arc<Node>], claims: &[Arc<NodeClaim>], pods: &[Arc<Pod>]) -
             })
             .cloned();
         joined.push(StateNode {
-            pods: pods_on.remove(node.name()).unwrap_or_default(),
+            pods: pods_on(node.name()),
             node: Some(Arc::clone(node)),
             claim,
             ..StateNode::default()

@@ -67,8 +67,20 @@ pub fn decide(
         return Decision::Keep(why);
     }
     // The price test counted on spot; falling back to on-demand could be dearer than what is replaced.
+    // DIFFERENCE: where no type that is left can be bought as spot, on-demand is what was priced, and what stays;
+    // Karpenter would order spot in vain.
     if allows(&claim, CapacityType::Spot) && allows(&claim, CapacityType::OnDemand) {
-        restrict_to_spot(&mut claim);
+        let any_spot = {
+            let filter = OfferingFilter::new(&claim.requirements);
+            claim.instance_types.iter().flat_map(|it| &it.offerings).any(|it| {
+                it.capacity_type == CapacityType::Spot && it.available && filter.allows(it)
+            })
+        };
+        if any_spot {
+            restrict_to(&mut claim, CapacityType::Spot);
+        } else {
+            restrict_to(&mut claim, CapacityType::OnDemand);
+        }
     }
     Decision::Replace(Box::new(claim))
 }
@@ -80,7 +92,7 @@ fn spot_to_spot(n_candidates: usize, mut claim: NewClaim, price: f64, enabled: b
                 .into(),
         );
     }
-    restrict_to_spot(&mut claim);
+    restrict_to(&mut claim, CapacityType::Spot);
     {
         let filter = OfferingFilter::new(&claim.requirements);
         claim.instance_types.retain(|it| cheapest(it, &filter).is_some());
@@ -118,8 +130,8 @@ fn keep_cheaper(claim: &mut NewClaim, price: f64) -> Option<String> {
         .map(|keys| format!("Filtering by price: {}", min_values_error(&keys)))
 }
 
-fn restrict_to_spot(claim: &mut NewClaim) {
-    claim.requirements.add(Requirement::equals(labels::CAPACITY_TYPE, CapacityType::Spot.as_str()));
+fn restrict_to(claim: &mut NewClaim, capacity_type: CapacityType) {
+    claim.requirements.add(Requirement::equals(labels::CAPACITY_TYPE, capacity_type.as_str()));
 }
 
 /// Takes replacement types out that are no improvement on a candidate of the same type: replacing two big nodes and a

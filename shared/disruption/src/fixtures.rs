@@ -68,7 +68,7 @@ pub fn pool(name: &str, types: &[Arc<InstanceType>], extra: Value) -> Pool {
         "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}}});
     apply_merge_patch(&mut value, &extra);
     let nodepool: NodePool = from_value(value).expect("a pool");
-    Pool { nodepool: Arc::new(nodepool), instance_types: Arc::new(types.to_vec()) }
+    Pool { nodepool: Arc::new(nodepool), hash: String::new(), instance_types: types.into() }
 }
 
 /// A node of pool `pool` that is initialized, Ready and Consolidatable.

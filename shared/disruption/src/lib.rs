@@ -20,12 +20,14 @@ pub mod methods;
 pub mod notices;
 pub mod pass;
 pub mod pricing;
+pub mod scheduler;
 pub mod simulation;
 pub mod statics;
 pub mod validation;
 
 pub use cluster::{Pool, StateNode, View, join};
 pub use command::{Command, Method, Reason};
+pub use scheduler::Scheduler;
 pub use simulation::{Purpose, Simulation, SimulationError, Simulator};
 pub use validation::VALIDATION_WAIT;
 

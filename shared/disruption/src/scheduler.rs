@@ -1,0 +1,188 @@
+//! The real scheduler behind [`Simulator`] (lifecycle 18).
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use jiff::Timestamp;
+use spokeshave_model::{
+    CapacityType, Kind, ObjectKey, Operator, Requirement, core::Pod, labels,
+    pod_classes::PodDisruptionBudgets,
+};
+use spokeshave_scheduling::{
+    Batch, ClusterView, Options, PlannedClaim, Planner, PoolInput, ReservedMode, claim_of_pool,
+    eligibility,
+};
+
+use crate::{
+    cluster::View,
+    command::Placement,
+    eligibility::pods_to_place,
+    simulation::{NewClaim, Purpose, Simulation, SimulationError, Simulator, Unplaced},
+};
+
+/// Simulates against one view; prepare it once per pass.
+pub struct Scheduler<'a> {
+    view: &'a View,
+    planner: Planner<'a>,
+    pdbs: PodDisruptionBudgets<'a>,
+    pending: Vec<Arc<Pod>>,
+    displaced: Vec<Arc<Pod>>,
+    keep_going: &'a dyn Fn() -> bool,
+}
+
+/// The names of nodes and claims that are going: for [`ClusterView::mark_for_deletion`].
+pub fn marked_names(view: &View) -> BTreeSet<String> {
+    view.nodes
+        .iter()
+        .filter(|it| it.in_command || it.is_marked_for_deletion())
+        .flat_map(|it| {
+            let node = it.node.as_ref().map(|it| it.name().to_owned());
+            let claim = it.claim.as_ref().map(|it| it.name().to_owned());
+            node.into_iter().chain(claim)
+        })
+        .collect()
+}
+
+impl<'a> Scheduler<'a> {
+    /// `cluster` is what `view` was made from, with its [`marked_names`] marked. `extra_pods` are placeholders of
+    /// CapacityBuffers; they count as pending. A solve is cut off, and counts for nothing, when `keep_going` says no.
+    pub fn new(
+        view: &'a View,
+        cluster: &'a ClusterView,
+        pools: &[PoolInput],
+        options: &'a Options,
+        extra_pods: Vec<Arc<Pod>>,
+        keep_going: &'a dyn Fn() -> bool,
+    ) -> Self {
+        let (mut pending, _ignored) = eligibility::pending(cluster);
+        pending.extend(extra_pods);
+        Self {
+            view,
+            planner: Planner::new(cluster, pools, options, view.now),
+            pdbs: view.pod_disruption_budgets(),
+            pending,
+            displaced: eligibility::displaced(cluster, view.now),
+            keep_going,
+        }
+    }
+}
+
+/// The claim that the template of a static pool makes.
+pub fn template(view: &View, pool: &str) -> Option<NewClaim> {
+    let it = view.pools.get(pool)?;
+    Some(NewClaim {
+        pool: pool.to_owned(),
+        claim: claim_of_pool(&it.nodepool, &it.hash),
+        ..NewClaim::default()
+    })
+}
+
+impl Simulator for Scheduler<'_> {
+    fn simulate(
+        &mut self,
+        without: &[usize],
+        purpose: Purpose,
+    ) -> Result<Simulation, SimulationError> {
+        let mut names = BTreeSet::new();
+        let mut moved: BTreeSet<ObjectKey> = BTreeSet::new();
+        let mut pods: Vec<Arc<Pod>> = self.pending.clone();
+        let mut seed = Seed::new(self.view.now);
+        for node in without.iter().filter_map(|at| self.view.nodes.get(*at)) {
+            if node.is_marked_for_deletion() {
+                return Err(SimulationError::CandidateDeleting);
+            }
+            names.extend(node.node.as_ref().map(|it| it.name().to_owned()));
+            names.extend(node.claim.as_ref().map(|it| it.name().to_owned()));
+            seed.add(node.name());
+            for pod in pods_to_place(self.view, &self.pdbs, node) {
+                moved.insert(pod.key());
+                pods.push(Arc::clone(pod));
+            }
+        }
+        let displaced: BTreeSet<ObjectKey> = self.displaced.iter().map(|it| it.key()).collect();
+        pods.extend(self.displaced.iter().cloned());
+        let batch = Batch {
+            pods,
+            without: names,
+            reserved: ReservedMode::Fallback,
+            respect_consolidate_after: purpose == Purpose::Consolidation,
+            refuse_uninitialized: true,
+            displaced: displaced.clone(),
+            explain: None,
+        };
+        let solution = self.planner.solve(&batch, self.keep_going);
+        if !solution.unreached.is_empty() {
+            return Err(SimulationError::OutOfTime);
+        }
+        let unplaced = solution
+            .unschedulable
+            .into_iter()
+            .map(|(pod, reason)| Unplaced {
+                was_pending: !moved.contains(&pod) && !displaced.contains(&pod),
+                pod: pod.to_string(),
+                error: reason.text,
+            })
+            .collect();
+        let placements = solution
+            .existing
+            .iter()
+            .filter_map(|it| {
+                let pods: Vec<String> = it
+                    .pods
+                    .iter()
+                    .map(|pod| pod.key())
+                    .filter(|key| moved.contains(key))
+                    .map(|key| key.to_string())
+                    .collect();
+                (!pods.is_empty()).then(|| Placement { node: it.name.clone(), pods })
+            })
+            .collect();
+        let new_claims = solution.new_claims.iter().map(|it| new_claim(it, &mut seed)).collect();
+        Ok(Simulation { new_claims, unplaced, placements })
+    }
+}
+
+/// The claim with the capacity types that it can have, as the object will list them.
+fn new_claim(planned: &PlannedClaim, seed: &mut Seed) -> NewClaim {
+    let mut requirements = planned.requirements.clone();
+    let offered = planned.capacity_types();
+    if !offered.is_empty() {
+        requirements.add(Requirement::new(
+            labels::CAPACITY_TYPE,
+            Operator::In,
+            offered.into_iter().map(CapacityType::as_str),
+        ));
+    }
+    NewClaim {
+        pool: planned.nodepool.name().to_owned(),
+        requirements,
+        instance_types: planned.instance_types.clone(),
+        claim: planned.to_node_claim(|from, to| seed.draw(from, to)),
+    }
+}
+
+/// Numbers for labels that only have to exist: the same for the same nodes at the same time.
+struct Seed(u64);
+
+impl Seed {
+    fn new(now: Timestamp) -> Self {
+        Self(now.as_second().unsigned_abs() ^ 0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn add(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn draw(&mut self, from: i64, to: i64) -> i64 {
+        // SplitMix64: short, and good enough for labels.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut it = self.0;
+        it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        it ^= it >> 31;
+        let span = i128::from(to) - i128::from(from) + 1;
+        let offset = i128::from(it).rem_euclid(span.max(1));
+        i64::try_from(i128::from(from) + offset).unwrap_or(from)
+    }
+}
