@@ -1,1 +1,346 @@
-//! See ARCHITECTURE.md.
+//! Makes NodeClaims for the pods that cannot run, and tells which nodes are about to receive pods.
+//!
+//! What to create is worked out by `spokeshave-scheduling` from the cluster as it is read now; this crate reads, asks, and
+//! carries out. One run at a time is guaranteed by the FIFO queue; messages come at least once. A run that was killed after
+//! it created claims harms nothing: the next one reads them, and plans with claims that have no instance yet. Names of
+//! claims are written down before they are created, so that lists that lag behind cannot hide them.
+
+mod carry_out;
+mod names;
+pub mod records;
+pub mod world;
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
+use spokeshave_model::{Kind, NodeClaim, NodePool, ObjectKey, Settings, core::Pod};
+use spokeshave_ports::{
+    Cluster, Concern, Decision, Invocation, Key, Queues, StateTable, Work,
+    cluster::KubeEvent,
+    stack::observes_only,
+    wakes::{RETRY, retry_later, wake_once},
+};
+use spokeshave_scheduling::{
+    Batch, Change, ClusterView, Object, Options, Planner, ReservedMode, Solution,
+    defaults::SchedulerConfig, eligibility,
+};
+
+use crate::{
+    carry_out::create_claims,
+    world::{Market, Trouble, chain},
+};
+
+/// Pods that have a place and are still waiting are looked at again after this time: a placement can come to nothing
+/// when other pods are bound first.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+/// Pods that wait for reserved capacity are planned for again after this time. 10 s, as Karpenter's pods come again.
+const DEFERRED: SignedDuration = SignedDuration::from_secs(10);
+/// How soon to look again for claims that no list shows yet.
+const CATCH_UP: SignedDuration = SignedDuration::from_secs(2);
+/// Events saying where pods are to go, per run at most. Karpenter's burst is 10.
+const NOMINATED_EVENTS: usize = 10;
+/// Equal `Nominated` events are dropped for so long. 2 minutes, as in Karpenter 1.x.
+const NOMINATED_DEDUPE: SignedDuration = SignedDuration::from_mins(2);
+/// Equal `FailedScheduling` events are dropped for so long. 5 minutes, as in Karpenter 1.x.
+const FAILED_DEDUPE: SignedDuration = SignedDuration::from_mins(5);
+/// Equal `NoCompatibleInstanceTypes` events are dropped for so long. 1 minute, as in Karpenter 1.x.
+const FILTERED_DEDUPE: SignedDuration = SignedDuration::from_mins(1);
+/// Plans made again in one run because disruption began in between.
+const ATTEMPTS: usize = 3;
+
+/// Handles a batch of the provision queue: one plan for all of it.
+pub async fn handle(
+    batch: &SqsBatch,
+    cluster: &impl Cluster,
+    state: &impl StateTable,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) -> BatchAnswer {
+    let mut answer = BatchAnswer::done();
+    let mut valid: Vec<(&SqsRecord, Work)> = Vec::new();
+    for record in &batch.records {
+        match record.work() {
+            Ok(work) => valid.push((record, work)),
+            Err(error) => {
+                let object = format!("Message/{}", record.message_id);
+                cx.decide(Decision::new("drop", object, error.to_string()).as_error());
+            }
+        }
+    }
+    if valid.is_empty() {
+        return answer;
+    }
+    let failures = valid.iter().filter(|it| it.1.reason == RETRY).map(|it| it.1.depth).max();
+    let seed: Vec<&str> = valid.iter().map(|it| it.0.message_id.as_str()).collect();
+    match run(&valid, &seed, cluster, state, queues, cx).await {
+        Ok(()) => {}
+        Err(trouble) => {
+            cx.decide(Decision::new("retry", "Provisioner/plan", chain(&trouble)).as_error());
+            // A record that is given back blocks the group: acknowledge, and come again through the wake queue.
+            let key = named("Provisioner", "plan");
+            if !retry_later(queues, Concern::Provision, key, failures.unwrap_or(0)).await {
+                valid.iter().for_each(|it| answer.retry(it.0));
+            }
+        }
+    }
+    answer
+}
+
+fn named(kind: &str, name: &str) -> Key {
+    Key { kind: kind.to_owned(), name: name.to_owned(), ..Key::default() }
+}
+
+async fn run(
+    valid: &[(&SqsRecord, Work)],
+    seed: &[&str],
+    cluster: &impl Cluster,
+    state: &impl StateTable,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) -> Result<(), Trouble> {
+    if observes_only(state).await? {
+        return Ok(());
+    }
+    if let Some(began) = records::last_run(state).await? {
+        let stale = |it: &SqsRecord| it.sent_at().is_some_and(|sent| sent < began);
+        if valid.iter().all(|it| stale(it.0)) {
+            return Ok(());
+        }
+    }
+    let settings = cx.settings;
+    let mut options = Options::from_settings(settings);
+    options.default_spread = default_spread(settings, cx);
+    let gone: BTreeSet<&str> = valid
+        .iter()
+        .filter(|it| it.1.reason == "NodeClaimGone")
+        .flat_map(|it| it.1.keys.iter().map(|it| it.name.as_str()))
+        .collect();
+    let orders = records::orders(state, &gone, cx.now).await?;
+    let mut view =
+        world::cluster_view(cluster, settings.gates, !options.default_spread.is_empty()).await?;
+    let depth = valid.iter().map(|it| it.1.depth).max().unwrap_or(0);
+    if !catch_up(&mut view, &orders, cluster).await? {
+        let due = cx.now.saturating_add(CATCH_UP).unwrap_or(cx.now);
+        wake(state, queues, "Orders", due, depth, cx).await;
+        return Ok(());
+    }
+    let (pending, ignored) = eligibility::pending(&view);
+    report_ignored(&ignored, cluster, cx).await;
+    let displaced = eligibility::displaced(&view, cx.now);
+    if pending.is_empty() && displaced.is_empty() {
+        report_static_pools(&view, settings, cx);
+        records::finish_run(state, cx.now).await?;
+        return Ok(());
+    }
+    let market = world::market(&view, state, settings, cx.now).await?;
+    let mut batch = Batch {
+        displaced: displaced.iter().map(|it| it.key()).collect(),
+        pods: pending.iter().chain(&displaced).cloned().collect(),
+        without: records::commanded(state).await?,
+        reserved: ReservedMode::Strict,
+        ..Batch::default()
+    };
+    let mut solution = plan(&view, &market, &options, &batch, cx.now);
+    for _ in 0..ATTEMPTS {
+        for it in solution.existing.iter().filter(|it| !it.node.is_empty()) {
+            records::nominate(state, &it.name, settings, cx.now).await?;
+        }
+        // Disruption writes its command, then reads nominations; we the other way round: one of us sees the other.
+        let commanded = records::commanded(state).await?;
+        let taken = |name: &String| commanded.contains(name) && !batch.without.contains(name);
+        if !solution.existing.iter().any(|it| taken(&it.node) || taken(&it.claim)) {
+            break;
+        }
+        cx.decide(Decision::new("replan", "Provisioner/plan", "disruption has taken a node"));
+        batch.without = commanded;
+        solution = plan(&view, &market, &options, &batch, cx.now);
+    }
+    report(&view, &solution, &pending, cluster, cx).await;
+    report_static_pools(&view, settings, cx);
+    let unfinished = create_claims(&solution, &view, seed, cluster, state, queues, cx).await?;
+    records::finish_run(state, cx.now).await?;
+    wake_later(&solution, &market, unfinished, depth, state, queues, cx).await;
+    Ok(())
+}
+
+fn plan(
+    view: &ClusterView,
+    market: &Market,
+    options: &Options,
+    batch: &Batch,
+    now: Timestamp,
+) -> Solution {
+    Planner::new(view, &market.pools, options, now).solve(batch, &|| true)
+}
+
+fn default_spread(
+    settings: &Settings,
+    cx: &Invocation<'_>,
+) -> Vec<spokeshave_model::core::TopologySpreadConstraint> {
+    if settings.scheduler_config.trim().is_empty() {
+        return Vec::new();
+    }
+    let parsed = serde_saphyr::from_str::<SchedulerConfig>(&settings.scheduler_config)
+        .map_err(|error| error.to_string())
+        .and_then(|it| it.constraints().map_err(|error| error.to_string()));
+    parsed.unwrap_or_else(|error| {
+        cx.decide(Decision::new("ignore", "Setting/SCHEDULER_CONFIG", error).as_error());
+        Vec::new()
+    })
+}
+
+/// Makes sure that the view has every claim that the last run ordered. `false`: one is nowhere to be seen, and may yet
+/// appear.
+async fn catch_up(
+    view: &mut ClusterView,
+    orders: &[String],
+    cluster: &impl Cluster,
+) -> Result<bool, Trouble> {
+    for name in orders {
+        let key = ObjectKey::cluster(name);
+        if view.claims.contains_key(&key) {
+            continue;
+        }
+        match cluster.get::<NodeClaim>(&key).await? {
+            Some(claim) => view.apply(Change::Put(Object::from(claim))),
+            None => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+async fn report_ignored(
+    ignored: &[eligibility::Ignored],
+    cluster: &impl Cluster,
+    cx: &Invocation<'_>,
+) {
+    cx.sample("karpenter_scheduler_ignored_pods_count", ignored.len() as f64, "Count", &[]);
+    for it in ignored {
+        let reason = format!("ignoring pod, {}", it.reason);
+        cx.decide(Decision::new("ignore", it.pod.reference(), reason));
+        if it.event {
+            failed(&it.pod, &it.reason, cluster).await;
+        }
+    }
+}
+
+async fn failed(pod: &Pod, reason: &str, cluster: &impl Cluster) {
+    let text = format!("Failed to schedule pod, {reason}");
+    cluster.publish(KubeEvent::on(pod, true, "FailedScheduling", text), FAILED_DEDUPE).await;
+}
+
+/// Decision lines, events and metrics of a plan. New claims are reported when they have been created.
+async fn report(
+    view: &ClusterView,
+    solution: &Solution,
+    pending: &[std::sync::Arc<Pod>],
+    cluster: &impl Cluster,
+    cx: &Invocation<'_>,
+) {
+    for (pool, why) in &solution.skipped_pools {
+        let spokeshave_scheduling::Skipped::NoCompatibleInstanceTypes { min_values } = why else {
+            let spokeshave_scheduling::Skipped::NoCatalog(problem) = why else { continue };
+            cx.decide(Decision::new("skip", format!("NodePool/{pool}"), problem.clone()));
+            continue;
+        };
+        let suffix = if *min_values { " due to minValues incompatibility" } else { "" };
+        let text = format!(
+            "NodePool requirements filtered out all compatible available instance types{suffix}"
+        );
+        cx.decide(Decision::new("skip", format!("NodePool/{pool}"), text.clone()));
+        if let Some(pool) = view.nodepools.get(&ObjectKey::cluster(pool)) {
+            let event = KubeEvent::on::<NodePool>(pool, true, "NoCompatibleInstanceTypes", text);
+            cluster.publish(event, FILTERED_DEDUPE).await;
+        }
+    }
+    let mut n_events = 0;
+    for it in &solution.existing {
+        let kind = if it.node.is_empty() { NodeClaim::KIND } else { "Node" };
+        let pods: Vec<String> = it.pods.iter().map(|it| it.key().to_string()).collect();
+        let reason = format!("room for {}", pods.join(", "));
+        cx.decide(Decision::new("nominate", format!("{kind}/{}", it.name), reason));
+        for pod in &it.pods {
+            if n_events < NOMINATED_EVENTS {
+                let text = format!("Pod should schedule on: {}", it.reference());
+                let event = KubeEvent::on::<Pod>(pod, false, "Nominated", text);
+                cluster.publish(event, NOMINATED_DEDUPE).await;
+                n_events += 1;
+            }
+        }
+    }
+    for (key, reason) in &solution.unschedulable {
+        cx.decide(Decision::new("unschedulable", format!("Pod/{key}"), reason.text.clone()));
+        if let (false, Some(pod)) = (solution.no_pools, view.pod(key)) {
+            failed(pod, &reason.text, cluster).await;
+        }
+    }
+    for (key, reason) in &solution.deferred {
+        cx.decide(Decision::new("defer", format!("Pod/{key}"), reason.clone()));
+    }
+    let is_pending: BTreeSet<ObjectKey> = pending.iter().map(|it| it.key()).collect();
+    let n_failed = solution.unschedulable.keys().filter(|it| is_pending.contains(it)).count();
+    let label = [("controller", "provisioner")];
+    cx.sample("karpenter_scheduler_unschedulable_pods_count", n_failed as f64, "Count", &label);
+    for (zone, n) in &solution.pending_by_zone {
+        cx.sample(
+            "karpenter_scheduler_pending_pods_by_effective_zone_count",
+            *n as f64,
+            "Count",
+            &[("controller", "provisioner"), ("zone", zone)],
+        );
+    }
+}
+
+/// Static pools are not planned for pods.
+fn report_static_pools(view: &ClusterView, settings: &Settings, cx: &Invocation<'_>) {
+    for pool in view.nodepools.values().filter(|it| it.is_static() && it.is_managed()) {
+        if !settings.gates.static_capacity {
+            let text = "a static pool, and the gate StaticCapacity is off";
+            cx.decide(Decision::new("skip", pool.reference(), text));
+        }
+    }
+}
+
+/// Arranges the next look, where only time has to pass.
+async fn wake_later(
+    solution: &Solution,
+    market: &Market,
+    unfinished: bool,
+    depth: u32,
+    state: &impl StateTable,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) {
+    let after = |length: SignedDuration| cx.now.saturating_add(length).unwrap_or(cx.now);
+    if !solution.unschedulable.is_empty()
+        && let Some(expiry) = market.next_expiry
+    {
+        wake(state, queues, "Unavailable", expiry, depth, cx).await;
+    }
+    if !solution.deferred.is_empty() || unfinished {
+        wake(state, queues, "Deferred", after(DEFERRED), depth, cx).await;
+    }
+    if !solution.existing.is_empty() || !solution.new_claims.is_empty() {
+        wake(state, queues, "Placed", after(LOOK_AGAIN), depth, cx).await;
+    }
+}
+
+async fn wake(
+    state: &impl StateTable,
+    queues: &impl Queues,
+    what: &str,
+    due: Timestamp,
+    depth: u32,
+    cx: &Invocation<'_>,
+) {
+    let key = named("Provisioner", what);
+    if let Err(error) = wake_once(state, queues, Concern::Provision, key, due, cx.now, depth).await
+    {
+        let object = format!("Provisioner/{what}");
+        cx.decide(Decision::new("wake", object, chain(&error)).as_error());
+    }
+}
+
+#[cfg(test)]
+mod tests;

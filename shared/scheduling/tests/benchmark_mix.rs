@@ -35,9 +35,12 @@ fn preferences() {
 
 #[test] // scheduling 25.2, the table of totals
 fn the_mix_is_the_one_that_is_meant() {
-    for (count, cpu, memory, own) in
-        [(1, 500, 512, 0), (50, 39300, 63888, 4), (1000, 663_350, 1_341_084, 48), (20000, 13_399_850, 26_928_028, 1150)]
-    {
+    for (count, cpu, memory, own) in [
+        (1, 500, 512, 0),
+        (50, 39300, 63888, 4),
+        (1000, 663_350, 1_341_084, 48),
+        (20000, 13_399_850, 26_928_028, 1150),
+    ] {
         let pods = diverse(count, &mut Draws::new(common::DRAWS));
         let sum = |name: &str| -> i128 {
             pods.iter().map(|it| it.spec.containers[0].resources.requests.get(name).nanos()).sum()

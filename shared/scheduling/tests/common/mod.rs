@@ -160,9 +160,11 @@ pub fn catalogue_d() -> Catalogue {
 
 /// Catalogue F(n).
 pub fn catalogue_f(n: i64) -> Catalogue {
-    catalogue((0..n).map(|i| {
-        Fake::new(&format!("fake-it-{i}"), i + 1, 2 * (i + 1)).pods(10 * (i + 1)).build()
-    }))
+    catalogue(
+        (0..n).map(|i| {
+            Fake::new(&format!("fake-it-{i}"), i + 1, 2 * (i + 1)).pods(10 * (i + 1)).build()
+        }),
+    )
 }
 
 /// Merges `fields` over `base`, maps deeply.
@@ -247,7 +249,11 @@ pub fn batch(pods: impl IntoIterator<Item = Pod>) -> Batch {
     Batch { pods: pods.into_iter().map(Arc::new).collect(), ..Batch::default() }
 }
 
-pub fn plan(view: &ClusterView, pools: &[PoolInput], pods: impl IntoIterator<Item = Pod>) -> Solution {
+pub fn plan(
+    view: &ClusterView,
+    pools: &[PoolInput],
+    pods: impl IntoIterator<Item = Pod>,
+) -> Solution {
     spokeshave_scheduling::solve(view, pools, &batch(pods), &options(), now())
 }
 
@@ -386,7 +392,8 @@ pub fn diverse(count: usize, draws: &mut Draws) -> Vec<Pod> {
 
 /// The pods of "preference(count)" of `spec` scheduling 25.3.
 pub fn preference(count: usize) -> Vec<Pod> {
-    let term = |key: &str| json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": "nginx"}}});
+    let term =
+        |key: &str| json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": "nginx"}}});
     (0..count)
         .map(|at| {
             pod(

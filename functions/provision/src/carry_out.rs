@@ -1,0 +1,177 @@
+//! Creating the claims of a plan, and handing them to launch.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use spokeshave_model::{
+    Kind, NodeClaim, NodePool, NodeSelectorRequirement, ObjectKey, Resources, core::Pod,
+    resources::NODES,
+};
+use spokeshave_ports::{
+    Cluster, ClusterError, Concern, Decision, Invocation, Key, Queues, StateTable, Work,
+    cluster::KubeEvent,
+};
+use spokeshave_scheduling::{ClusterView, PlannedClaim, Solution, usage_by_pool};
+
+use crate::{
+    NOMINATED_DEDUPE, NOMINATED_EVENTS, names::Draws, records, world::Trouble, world::chain,
+};
+
+/// Keys in one message to launch at most.
+const KEYS_PER_MESSAGE: usize = 100;
+/// Other names tried when a drawn one is taken.
+const NAMES_TRIED: usize = 5;
+
+/// Claims that one launch can serve: same pool, same requirements.
+type Like = (String, Vec<NodeSelectorRequirement>);
+
+/// Creates the claims and hands them to launch, group by group of like ones. Returns whether any was left out that may
+/// succeed later.
+pub(crate) async fn create_claims(
+    solution: &Solution,
+    view: &ClusterView,
+    seed: &[&str],
+    cluster: &impl Cluster,
+    state: &impl StateTable,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) -> Result<bool, Trouble> {
+    if solution.new_claims.is_empty() {
+        return Ok(false);
+    }
+    let began = cx.now.to_string();
+    let mut parts = seed.to_vec();
+    parts.push(&began);
+    let mut draws = Draws::new(&parts);
+    let planned: Vec<(NodeClaim, &PlannedClaim)> = solution
+        .new_claims
+        .iter()
+        .map(|it| {
+            let mut claim = it.to_node_claim(|from, to| draws.number(from, to));
+            claim.metadata.name = format!("{}{}", claim.metadata.generate_name, draws.suffix());
+            (claim, it)
+        })
+        .collect();
+    let names: Vec<String> = planned.iter().map(|it| it.0.metadata.name.clone()).collect();
+    records::note_orders(state, &names, cx.now).await?;
+    let usage = usage_by_pool(view);
+    let mut pools: BTreeMap<String, bool> = BTreeMap::new();
+    let mut created: Vec<(Like, Key)> = Vec::new();
+    let mut unfinished = false;
+    let mut n_events = 0;
+    for (mut claim, planned) in planned {
+        let pool = planned.nodepool.name().to_owned();
+        let allowed = match pools.get(&pool) {
+            Some(known) => *known,
+            None => {
+                let allowed = may_create(&pool, usage.get(&pool), cluster, cx).await?;
+                pools.insert(pool.clone(), allowed);
+                allowed
+            }
+        };
+        if !allowed {
+            continue;
+        }
+        let mut made = cluster.create(&claim).await;
+        for _ in 0..NAMES_TRIED {
+            if !matches!(made, Err(ClusterError::AlreadyExists { .. })) {
+                break;
+            }
+            claim.metadata.name = format!("{}{}", claim.metadata.generate_name, draws.suffix());
+            made = cluster.create(&claim).await;
+        }
+        match made {
+            Ok(claim) => {
+                report(&claim, planned, cx);
+                for pod in &planned.pods {
+                    if n_events < NOMINATED_EVENTS {
+                        let text = format!("Pod should schedule on: nodeclaim/{}", claim.name());
+                        let event = KubeEvent::on::<Pod>(pod, false, "Nominated", text);
+                        cluster.publish(event, NOMINATED_DEDUPE).await;
+                        n_events += 1;
+                    }
+                }
+                created.push(((pool, claim.spec.requirements.clone()), Key::of(&*claim)));
+            }
+            Err(error) => {
+                unfinished |= error.is_retryable();
+                let object = claim.reference();
+                cx.decide(Decision::new("create", object, chain(&error)).as_error());
+            }
+        }
+    }
+    hand_over(created, queues, cx).await;
+    Ok(unfinished)
+}
+
+fn report(claim: &NodeClaim, planned: &PlannedClaim, cx: &Invocation<'_>) {
+    let pods: Vec<String> = planned.pods.iter().map(|it| it.key().to_string()).collect();
+    let mut decision = Decision::new(
+        "create",
+        claim.reference(),
+        format!("{} pod(s): {}", pods.len(), pods.join(", ")),
+    )
+    .with("nodeclaim", claim.name())
+    .with("nodepool", planned.nodepool.name())
+    .with("instance_types", planned.instance_types.len());
+    if let Some(cheapest) = &planned.cheapest {
+        decision = decision
+            .with("instance_type", cheapest.instance_type.as_str())
+            .with("zone", cheapest.zone.as_str())
+            .with("capacity_type", cheapest.capacity_type.as_str())
+            .with("price_per_hour", cheapest.price);
+    }
+    cx.decide(decision);
+    let relaxed = if planned.min_values_relaxed { "true" } else { "false" };
+    cx.count(
+        "karpenter_nodeclaims_created_total",
+        &[
+            ("reason", "provisioned"),
+            ("nodepool", planned.nodepool.name()),
+            ("min_values_relaxed", relaxed),
+        ],
+    );
+}
+
+/// Whether the pool still is there, and below its limits. Equality is allowed: the plan decides about it.
+async fn may_create(
+    pool: &str,
+    usage: Option<&Resources>,
+    cluster: &impl Cluster,
+    cx: &Invocation<'_>,
+) -> Result<bool, Trouble> {
+    let object = format!("NodePool/{pool}");
+    let Some(fresh) = cluster.get::<NodePool>(&ObjectKey::cluster(pool)).await? else {
+        cx.decide(Decision::new("skip", object, "the pool is gone"));
+        return Ok(false);
+    };
+    let none = Resources::new();
+    let usage = usage.unwrap_or(&none);
+    for (name, limit) in fresh.spec.limits.iter().flat_map(Resources::iter) {
+        let used = usage.get(name);
+        if used > limit {
+            let unit = if name == NODES { "node limit" } else { name };
+            let text = format!("{unit} usage of {used} exceeds limit of {limit}");
+            cx.decide(Decision::new("skip", object, text));
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// One message per group of like claims. A message that is not sent is made good by the bridge, which sees the claims.
+async fn hand_over(created: Vec<(Like, Key)>, queues: &impl Queues, cx: &Invocation<'_>) {
+    let mut groups: BTreeMap<Like, Vec<Key>> = BTreeMap::new();
+    for (like, key) in created {
+        groups.entry(like).or_default().push(key);
+    }
+    for keys in groups
+        .into_values()
+        .flat_map(|keys| keys.chunks(KEYS_PER_MESSAGE).map(<[Key]>::to_vec).collect::<Vec<_>>())
+    {
+        let work = Work::new("NodeClaimsCreated", keys);
+        if let Err(error) = queues.send(Concern::Launch, &work, SignedDuration::ZERO, "").await {
+            cx.decide(Decision::new("send", "Queue/launch", chain(&error)).as_error());
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What a run reads.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use spokeshave_catalog::{MarketView, stored};
+use spokeshave_model::{
+    CapacityBuffer, EC2NodeClass, FeatureGates, InstanceType, Kind, NodeClaim, NodeOverlay,
+    NodePool, Settings, conditions,
+    core::{
+        CSINode, DaemonSet, Deployment, LimitRange, Namespace, Node, PersistentVolume,
+        PersistentVolumeClaim, Pod, PodDisruptionBudget, PodTemplate, ReplicaSet,
+        ReplicationController, Service, StatefulSet, StorageClass,
+    },
+    hash,
+};
+use spokeshave_ports::{Cluster, ClusterError, Selector, StateError, StateTable};
+use spokeshave_scheduling::{ClusterView, Object, PoolInput};
+
+/// Why a run cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error("state table")]
+    State(#[from] StateError),
+}
+
+/// Everything that planning reads of the cluster. Claims and nodes come before pods: a pod that is bound in between is
+/// counted nowhere, and at worst too few nodes are planned, which the next run mends.
+///
+/// # Errors
+/// When the API server does not answer. Kinds that are not served count as empty.
+pub async fn cluster_view(
+    cluster: &impl Cluster,
+    gates: FeatureGates,
+    default_spread: bool,
+) -> Result<ClusterView, ClusterError> {
+    async fn all<K: Kind>(
+        cluster: &impl Cluster,
+        into: &mut Vec<Object>,
+    ) -> Result<(), ClusterError>
+    where
+        Object: From<Arc<K>>,
+    {
+        into.extend(cluster.list::<K>(&Selector::all()).await?.into_iter().map(Object::from));
+        Ok(())
+    }
+    let mut objects = Vec::new();
+    let it = &mut objects;
+    all::<NodeClaim>(cluster, it).await?;
+    all::<Node>(cluster, it).await?;
+    all::<Pod>(cluster, it).await?;
+    all::<NodePool>(cluster, it).await?;
+    all::<EC2NodeClass>(cluster, it).await?;
+    all::<DaemonSet>(cluster, it).await?;
+    all::<PersistentVolume>(cluster, it).await?;
+    all::<PersistentVolumeClaim>(cluster, it).await?;
+    all::<StorageClass>(cluster, it).await?;
+    all::<CSINode>(cluster, it).await?;
+    all::<PodDisruptionBudget>(cluster, it).await?;
+    all::<Namespace>(cluster, it).await?;
+    all::<LimitRange>(cluster, it).await?;
+    if gates.node_overlay {
+        all::<NodeOverlay>(cluster, it).await?;
+    }
+    if gates.capacity_buffer {
+        all::<CapacityBuffer>(cluster, it).await?;
+        all::<PodTemplate>(cluster, it).await?;
+        all::<Deployment>(cluster, it).await?;
+    }
+    if gates.capacity_buffer || default_spread {
+        all::<ReplicaSet>(cluster, it).await?;
+        all::<StatefulSet>(cluster, it).await?;
+    }
+    if default_spread {
+        all::<ReplicationController>(cluster, it).await?;
+        all::<Service>(cluster, it).await?;
+    }
+    Ok(ClusterView::new(objects))
+}
+
+/// What can be bought, and until when something cannot.
+pub struct Market {
+    pub pools: Vec<PoolInput>,
+    /// When the first mark of an unavailable offering runs out.
+    pub next_expiry: Option<Timestamp>,
+}
+
+/// Ready pools with their instance types.
+///
+/// # Errors
+/// When the table does not answer.
+pub async fn market(
+    view: &ClusterView,
+    state: &impl StateTable,
+    settings: &Settings,
+    now: Timestamp,
+) -> Result<Market, Trouble> {
+    let ready: Vec<&Arc<NodePool>> = view
+        .nodepools
+        .values()
+        .filter(|it| conditions::is_true(&it.status.conditions, conditions::READY))
+        .filter(|it| PoolInput::takes_part(it))
+        .collect();
+    if ready.is_empty() {
+        return Ok(Market { pools: Vec::new(), next_expiry: None });
+    }
+    let catalog = stored::load_catalog(state, &settings.region).await?.catalog;
+    let (market, _): (MarketView<'_>, _) = stored::load_view(state, settings, now).await;
+    let next_expiry = market.unavailable.iter().map(|it| it.1).filter(|it| *it > now).min();
+    let wanted: BTreeSet<&str> =
+        ready.iter().map(|it| it.spec.template.spec.node_class_ref.name.as_str()).collect();
+    let mut types: BTreeMap<&str, Result<Arc<[Arc<InstanceType>]>, String>> = BTreeMap::new();
+    for name in wanted {
+        let class = view.node_classes.values().find(|it| it.metadata.name == name);
+        let list = match class {
+            None => Err(format!("EC2NodeClass {name} not found")),
+            Some(class) => match catalog.instance_types(class, &market) {
+                Ok(list) => Ok(list.into_iter().map(Arc::new).collect()),
+                Err(error) => Err(chain(&error)),
+            },
+        };
+        types.insert(name, list);
+    }
+    let pools = ready
+        .into_iter()
+        .map(|pool| {
+            let class = pool.spec.template.spec.node_class_ref.name.as_str();
+            PoolInput {
+                nodepool: Arc::clone(pool),
+                hash: hash::node_pool(pool),
+                instance_types: types
+                    .get(class)
+                    .cloned()
+                    .unwrap_or_else(|| Err(format!("EC2NodeClass {class} not found"))),
+            }
+        })
+        .collect();
+    Ok(Market { pools, next_expiry })
+}
+
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
