@@ -1,7 +1,5 @@
 //! From a message body to a [`Message`].
 
-use std::borrow::Cow;
-
 use jiff::Timestamp;
 use serde::de::MapAccess;
 use spokeshave_model::InstanceId;
@@ -286,8 +284,9 @@ fn rfc3339(text: &str) -> Option<Timestamp> {
     if !head.iter().zip(shape).all(fits) || head.get(11..13)? > b"23".as_slice() || leap_second {
         return None;
     }
+    let mut digits = 0;
     if let Some(fraction) = rest.strip_prefix(b".") {
-        let digits = fraction.iter().take_while(|it| it.is_ascii_digit()).count();
+        digits = fraction.iter().take_while(|it| it.is_ascii_digit()).count();
         if digits == 0 {
             return None;
         }
@@ -302,13 +301,10 @@ fn rfc3339(text: &str) -> Option<Timestamp> {
         return None;
     }
     // More than nine digits of a fraction are cut off: nobody needs less than a nanosecond.
-    let text = match bytes.iter().position(|it| *it == b'.') {
-        Some(dot) if bytes.len() - dot > 16 => {
-            let end = bytes.len() - rest.len();
-            let kept = (dot + 10).min(end);
-            Cow::Owned(format!("{}{}", text.get(..kept)?, text.get(end..)?))
-        }
-        _ => Cow::Borrowed(text),
-    };
+    if digits > 9 {
+        let end = bytes.len() - rest.len();
+        let kept = text.get(..shape.len() + 1 + 9)?;
+        return format!("{kept}{}", text.get(end..)?).parse().ok();
+    }
     text.parse().ok()
 }
