@@ -1,1 +1,222 @@
-//! See ARCHITECTURE.md.
+//! The function `launch`: buys instances for NodeClaims, once each.
+//!
+//! Work names NodeClaims; without keys all unlaunched ones are looked at. Each is read fresh. Claims that could share a
+//! fleet do: one request with as many instances as claims. What may be bought and what an answer means is decided in
+//! `spokeshave_catalog::launch`; this crate reads, keeps the record of the attempt, carries out, and writes claims.
+//!
+//! Every step can be the last one of a process, and two processes can be at the same step. The record of the attempt
+//! (`spokeshave_catalog::launch::attempt`) and the annotation on the claim make the next run end right.
+
+mod attempts;
+mod claims;
+mod group;
+mod surroundings;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_catalog::launch::attempt;
+use spokeshave_lambda::{BatchAnswer, SqsBatch};
+use spokeshave_model::{ConditionStatus, Kind, NodeClaim, ObjectKey};
+use spokeshave_ports::{
+    AwsError, Cluster, ClusterError, Concern, Decision, Ec2, Invocation, Key, Queues, Selector,
+    StateError, StateTable, Work, wakes,
+};
+
+use crate::{claims::Claim, surroundings::Surroundings};
+
+/// Why something could not be carried out. All of these are tried again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error("cluster")]
+    Cluster(#[from] ClusterError),
+    #[error("state table")]
+    State(#[from] StateError),
+    #[error("EC2")]
+    Aws(#[from] AwsError),
+}
+
+impl Trouble {
+    /// The error with its sources, once.
+    fn text(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            source = error.source();
+        }
+        text
+    }
+}
+
+/// What comes next for a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Next {
+    Done,
+    /// Look again at this time.
+    At(Timestamp),
+    /// Look again after a pause that grows with the failures in a row.
+    BackOff,
+}
+
+/// Everything a run works with.
+pub(crate) struct Run<'a, C, E, S, Q> {
+    pub cluster: &'a C,
+    pub ec2: &'a E,
+    pub state: &'a S,
+    pub queues: &'a Q,
+    pub cx: &'a Invocation<'a>,
+    /// `cx.now` as the API server stores times.
+    pub now: Timestamp,
+}
+
+/// Handles a batch.
+pub async fn handle(
+    batch: &SqsBatch,
+    cluster: &impl Cluster,
+    ec2: &impl Ec2,
+    state: &impl StateTable,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) -> BatchAnswer {
+    let now = Timestamp::from_second(cx.now.as_second()).unwrap_or(cx.now);
+    let run = Run { cluster, ec2, state, queues, cx, now };
+    let mut answer = BatchAnswer::done();
+    // Which messages name a claim, and how often it failed in a row.
+    let mut wanted: BTreeMap<String, (Vec<usize>, u32)> = BTreeMap::new();
+    for (at, record) in batch.records.iter().enumerate() {
+        let work = match record.work() {
+            Ok(work) => work,
+            Err(error) => {
+                let object = format!("Message/{}", record.message_id);
+                cx.decide(Decision::new("drop", object, error.to_string()).as_error());
+                continue;
+            }
+        };
+        let failures = if work.reason == wakes::RETRY { work.depth } else { 0 };
+        match run.names(&work).await {
+            Ok(names) => {
+                for name in names {
+                    let entry = wanted.entry(name).or_default();
+                    entry.0.push(at);
+                    entry.1 = entry.1.max(failures);
+                }
+            }
+            Err(error) => {
+                cx.decide(Decision::new("retry", "NodeClaim/", error.text()));
+                answer.retry(record);
+            }
+        }
+    }
+    let failures: BTreeMap<String, u32> =
+        wanted.iter().map(|(name, (_, failures))| (name.clone(), *failures)).collect();
+    let mut redeliver: BTreeSet<usize> = BTreeSet::new();
+    for (name, next) in run.all(failures).await {
+        let (records, failures) = wanted.get(&name).cloned().unwrap_or_default();
+        if !run.arrange(&name, next, failures).await {
+            redeliver.extend(records);
+        }
+    }
+    for (at, record) in batch.records.iter().enumerate() {
+        if redeliver.contains(&at) {
+            answer.retry(record);
+        }
+    }
+    answer
+}
+
+impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
+    /// The claims that a message names; all of them when it names nothing.
+    async fn names(&self, work: &Work) -> Result<Vec<String>, Trouble> {
+        if !work.keys.is_empty() {
+            let claims = work.keys.iter().filter(|it| it.kind == NodeClaim::KIND);
+            return Ok(claims.map(|it| it.name.clone()).collect());
+        }
+        let claims = self.cluster.list::<NodeClaim>(&Selector::all()).await?;
+        let open = claims.iter().filter(|it| is_open(it));
+        Ok(open.map(|it| it.metadata.name.clone()).collect())
+    }
+
+    /// Brings every claim as far as possible.
+    async fn all(&self, failures: BTreeMap<String, u32>) -> BTreeMap<String, Next> {
+        let mut results: BTreeMap<String, Next> = BTreeMap::new();
+        let mut fresh: Vec<Claim> = Vec::new();
+        let mut under_way: BTreeMap<String, Vec<Claim>> = BTreeMap::new();
+        for name in failures.keys() {
+            match self.cluster.get::<NodeClaim>(&ObjectKey::cluster(name)).await {
+                Ok(Some(claim)) if is_open(&claim) => match attempt::of_claim(&claim) {
+                    Some(id) => under_way.entry(id.to_owned()).or_default().push(claim),
+                    // A claim that is being deleted is not launched any more.
+                    None if claim.metadata.deleting() => {}
+                    None => fresh.push(claim),
+                },
+                Ok(_) => {}
+                Err(error) => {
+                    self.note_trouble(name, &error.into());
+                    results.insert(name.clone(), Next::BackOff);
+                }
+            }
+        }
+        for (id, claims) in under_way {
+            let names: Vec<String> = claims.iter().map(|it| it.metadata.name.clone()).collect();
+            match self.resume(&id, claims).await {
+                Ok(resumed) => {
+                    results.extend(resumed.next);
+                    fresh.extend(resumed.released.into_iter().filter(|it| !it.metadata.deleting()));
+                }
+                Err(error) => {
+                    for name in names {
+                        self.note_trouble(&name, &error);
+                        results.insert(name, Next::BackOff);
+                    }
+                }
+            }
+        }
+        if !fresh.is_empty() {
+            let mut surroundings = Surroundings::default();
+            for claims in group::alike(fresh) {
+                let names: Vec<String> = claims.iter().map(|it| it.metadata.name.clone()).collect();
+                match self.launch(claims, &mut surroundings).await {
+                    Ok(next) => results.extend(next),
+                    Err(error) => {
+                        for name in names {
+                            self.note_trouble(&name, &error);
+                            results.insert(name, Next::BackOff);
+                        }
+                    }
+                }
+            }
+        }
+        results
+    }
+
+    fn note_trouble(&self, name: &str, error: &Trouble) {
+        self.cx.decide(Decision::new("retry", format!("NodeClaim/{name}"), error.text()));
+    }
+
+    /// Sends what is needed to look at a claim again. `false`: give the message back instead.
+    async fn arrange(&self, name: &str, next: Next, failures: u32) -> bool {
+        let key = Key { kind: NodeClaim::KIND.to_owned(), name: name.to_owned(), ..Key::default() };
+        match next {
+            Next::Done => true,
+            Next::BackOff => wakes::retry_later(self.queues, Concern::Launch, key, failures).await,
+            Next::At(due) => {
+                let wait = due.duration_since(self.cx.now).max(SignedDuration::from_secs(1));
+                let seconds = wait.as_secs() + i64::from(wait.subsec_nanos() > 0);
+                let delay = SignedDuration::from_secs(seconds.min(900));
+                let work = Work { due: Some(due), ..Work::new("Wake", vec![key]) };
+                self.queues.send(Concern::Launch, &work, delay, "").await.is_ok()
+            }
+        }
+    }
+}
+
+/// Whether a claim is ours to launch: of our class, without an instance, and neither launched nor given up.
+fn is_open(claim: &NodeClaim) -> bool {
+    claim.is_managed()
+        && claim.status.provider_id.is_empty()
+        && claim
+            .condition(NodeClaim::LAUNCHED)
+            .is_none_or(|it| it.status == ConditionStatus::Unknown)
+}

@@ -11,6 +11,7 @@ mod catalog;
 pub mod description;
 pub mod expressions;
 pub mod kubelet;
+pub mod launch;
 pub mod memory;
 pub mod offerings;
 pub mod plain;
@@ -20,3 +21,7 @@ pub mod unavailable;
 
 pub use catalog::{Catalog, CatalogError, MarketView, Resolved, SpotPrices};
 pub use unavailable::{Mark, UnavailableOfferings};
+
+/// Makes the user data (base64) for the types of one launch template.
+pub type RenderUserData<'a> =
+    &'a dyn Fn(&launch::template::Group) -> Result<String, launch::PlanError>;

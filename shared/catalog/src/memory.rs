@@ -23,10 +23,11 @@ pub fn image_set(class: &EC2NodeClass) -> String {
     hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The image that a class gives a node with these labels: the first whose requirements accept them.
+/// The image that a class gives a node with these labels: the first whose requirements accept them. A label that the node
+/// lacks does not exist.
 pub fn image_for<'a>(class: &'a EC2NodeClass, node: &Requirements) -> Option<&'a str> {
     let accepts = |it: &&AmiStatus| {
-        Requirements::from_api(&it.requirements).compatible(node, |_| true).is_ok()
+        node.compatible(&Requirements::from_api(&it.requirements), |_| false).is_ok()
     };
     class.status.amis.iter().find(accepts).map(|it| it.id.as_str())
 }

@@ -8,6 +8,7 @@ pub mod aws;
 pub mod cluster;
 pub mod ec2;
 pub mod error;
+pub mod facts;
 #[cfg(feature = "fake")]
 pub mod fake;
 pub mod invocation;
