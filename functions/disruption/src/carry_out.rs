@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_disruption::{
     Command, View,
     candidates::Survey,
+    cluster::nomination_window,
     command::{CommandCandidate, Replacement, time_limit},
 };
 use spokeshave_model::{
@@ -13,8 +14,8 @@ use spokeshave_model::{
     labels, pod_classes::disrupted_taint,
 };
 use spokeshave_ports::{
-    Cluster, ClusterError, Concern, Decision, Invocation, Key, Precondition, Queues, StateTable,
-    When, Work, cluster::KubeEvent,
+    Cluster, ClusterError, Concern, Decision, Invocation, Key, Precondition, Queues, StateKey,
+    StateTable, When, Work, cluster::KubeEvent,
 };
 
 use crate::{
@@ -27,6 +28,8 @@ use crate::{
 const TRIES: usize = 4;
 /// An equal event is not repeated within this time. Source: Karpenter 1.x.
 const DEDUPE: SignedDuration = SignedDuration::from_mins(2);
+/// Pods told where they will go, per command. The burst of Karpenter's rate limit.
+const NOMINATED_EVENTS: usize = 10;
 /// Names tried for one replacement, should others have taken the first.
 const NAMES: u32 = 8;
 
@@ -63,6 +66,7 @@ impl<C: Cluster, S: StateTable, Q: Queues> Executor<'_, C, S, Q> {
         loop {
             let next = match stored.stage {
                 Stage::Validating => return Ok(Progress::Waiting),
+                Stage::Done => return Ok(Progress::Over),
                 Stage::Marking => match view {
                     Some(view) => self.mark(&mut stored, &mut version, view).await?,
                     None => {
@@ -81,8 +85,7 @@ impl<C: Cluster, S: StateTable, Q: Queues> Executor<'_, C, S, Q> {
                 },
                 Stage::Deleting => {
                     self.delete(&stored).await?;
-                    self.state.remove(&stored.key(), When::Version(version)).await?;
-                    return Ok(Progress::Over);
+                    Stage::Done
                 }
                 Stage::RollingBack => {
                     self.roll_back(&stored).await?;
@@ -141,9 +144,42 @@ impl<C: Cluster, S: StateTable, Q: Queues> Executor<'_, C, S, Q> {
         if stored.failure.is_some() {
             return Ok(Stage::RollingBack);
         }
+        self.nominate(stored, view).await?;
         stored.started_at.get_or_insert(self.cx.now);
         self.report_start(stored);
         Ok(Stage::Waiting)
+    }
+
+    /// The nodes that are to receive the candidates' pods are left alone for a while; the pods are told.
+    async fn nominate(&self, stored: &Stored, view: &View) -> Result<(), Trouble> {
+        let now = self.cx.now;
+        let until = now.checked_add(nomination_window(self.cx.settings)).ok();
+        let mut n_events = 0;
+        for placement in &stored.command.placements {
+            let key = StateKey::new(world::NOMINATIONS, &placement.node);
+            let data = serde_json::json!({"at": now, "until": until});
+            self.state.write(&key, data, until, When::Always).await?;
+            let Some(target) = view.nodes.iter().find(|it| it.name() == placement.node) else {
+                continue;
+            };
+            let claim = target.claim.as_ref().map(|it| format!("nodeclaim/{}", it.name()));
+            let node = target.node.as_ref().map(|it| format!("node/{}", it.name()));
+            let parts: Vec<String> = claim.into_iter().chain(node).collect();
+            let text = format!("Pod should schedule on: {}", parts.join(", "));
+            let moving = view
+                .nodes
+                .iter()
+                .filter(|it| stored.nodes.iter().any(|name| name == it.name()))
+                .flat_map(|it| &it.pods)
+                .filter(|it| placement.pods.contains(&it.key().to_string()));
+            for pod in moving {
+                if n_events < NOMINATED_EVENTS {
+                    n_events += 1;
+                    self.publish_on(&**pod, "Nominated", text.clone()).await;
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn taint(&self, candidate: &CommandCandidate, reason: &str) -> Result<(), ClusterError> {

@@ -11,6 +11,8 @@ pub const COMMANDS: &str = "command";
 
 /// No command lives longer. The longest wait for replacements is an hour.
 const KEPT_FOR: SignedDuration = SignedDuration::from_hours(3);
+/// A command that is done is kept for so long. Reads lag by seconds at most.
+const DONE_FOR: SignedDuration = SignedDuration::from_mins(1);
 
 /// How far a command has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +25,8 @@ pub enum Stage {
     Waiting,
     /// Its candidates are being deleted.
     Deleting,
+    /// Its candidates were deleted. Kept for a while, for reads that do not show it yet: budgets still count them.
+    Done,
     /// What was done is being undone.
     RollingBack,
 }
@@ -77,14 +81,19 @@ impl Stored {
         }
     }
 
-    /// It has begun to change the cluster.
-    pub fn is_running(&self) -> bool {
+    /// It has begun to change the cluster: its nodes are disrupted.
+    pub fn has_begun(&self) -> bool {
         self.stage != Stage::Validating
+    }
+
+    /// It has begun, and there is something left to do.
+    pub fn is_running(&self) -> bool {
+        self.has_begun() && self.stage != Stage::Done
     }
 
     /// Its candidates count as going: its replacements exist, or it needs none.
     pub fn is_marked(&self) -> bool {
-        matches!(self.stage, Stage::Waiting | Stage::Deleting)
+        matches!(self.stage, Stage::Waiting | Stage::Deleting | Stage::Done)
     }
 
     pub fn key(&self) -> StateKey {
@@ -102,7 +111,8 @@ impl Stored {
         now: Timestamp,
     ) -> Result<u64, StateError> {
         let data = serde_json::to_value(self).unwrap_or_default();
-        state.write(&self.key(), data, now.checked_add(KEPT_FOR).ok(), when).await
+        let kept_for = if self.stage == Stage::Done { DONE_FOR } else { KEPT_FOR };
+        state.write(&self.key(), data, now.checked_add(kept_for).ok(), when).await
     }
 }
 

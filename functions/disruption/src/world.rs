@@ -121,7 +121,7 @@ pub async fn reread(
 
 fn note_command(node: &mut StateNode, commands: &[(Stored, u64)]) {
     let Some(uid) = node.claim_uid().cloned() else { return };
-    for (stored, _) in commands.iter().filter(|(it, _)| it.is_running()) {
+    for (stored, _) in commands.iter().filter(|(it, _)| it.has_begun()) {
         if stored.command.candidates.iter().any(|it| it.claim_uid == uid) {
             node.in_command = true;
             node.marked |= stored.is_marked();
