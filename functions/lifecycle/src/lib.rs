@@ -20,7 +20,7 @@ use spokeshave_ports::{
     wakes::{self, WakeError},
 };
 
-use crate::{reconcile::Reconciler, targets::Targets, world::World};
+use crate::{drift::Evidence, reconcile::Reconciler, targets::Targets, world::World};
 
 /// Why a claim could not be brought further in this run.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +94,17 @@ pub async fn handle(
             answer.retry(record);
         }
     }
-    let reconciler = Reconciler { cluster, ec2, state, queues, world: &world, cx, now };
+    let evidence = Evidence::default();
+    let reconciler =
+        Reconciler { cluster, ec2, state, queues, world: &world, evidence: &evidence, cx, now };
+    let by_instance = |name: &str| targets.claims.get(name).is_some_and(|it| it.instance);
+    if targets.claims.values().any(|it| it.instance)
+        && let Ok(claims) = world.claims().await
+    {
+        let mut claims = claims.to_vec();
+        claims.retain(|it| by_instance(&it.metadata.name));
+        reconciler.prefetch(&claims).await;
+    }
     for (name, target) in &targets.claims {
         let Err(error) = reconciler.run(name, target).await else { continue };
         let object = format!("NodeClaim/{name}");

@@ -22,6 +22,7 @@ use spokeshave_ports::{
 
 use crate::{
     Trouble,
+    drift::Evidence,
     targets::{TRAILING_POD_EVENT, Target},
     world::World,
 };
@@ -36,6 +37,7 @@ pub struct Reconciler<'a, C, E, S, Q> {
     pub state: &'a S,
     pub queues: &'a Q,
     pub world: &'a World<'a, C>,
+    pub evidence: &'a Evidence,
     pub cx: &'a Invocation<'a>,
     /// The time of the run, in whole seconds as Kubernetes writes it.
     pub now: Timestamp,
@@ -84,7 +86,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
             partition: self.partition(&claim, &nodes).await?,
             carried: carried.clone(),
             missing_driver: self.missing_driver(&claim, &nodes).await?,
-            drift: self.drift(&claim, pool.as_deref(), target).await,
+            drift: self.drift(&claim, pool.as_deref(), target).await?,
             pod_event: target.pod_event,
             scan: target.sweep,
         };

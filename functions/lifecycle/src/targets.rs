@@ -25,6 +25,8 @@ pub struct Target {
     pub sweep: bool,
     /// Something that drift depends on may have changed.
     pub drift: bool,
+    /// The instance has to be looked at for that.
+    pub instance: bool,
     /// How deep the deepest wake-up was.
     pub depth: u32,
     /// Failures in a row before this run.
@@ -61,6 +63,7 @@ impl Targets {
                 let target = self.note(&claim.metadata.name, source);
                 target.sweep = true;
                 target.drift = true;
+                target.instance = true;
             }
             return Ok(());
         }
@@ -97,7 +100,9 @@ impl Targets {
         } else if kind == EC2NodeClass::KIND {
             for claim in world.claims().await?.iter() {
                 if claim.spec.node_class_ref.name == key.name {
-                    self.note(&claim.metadata.name, source).drift = true;
+                    let target = self.note(&claim.metadata.name, source);
+                    target.drift = true;
+                    target.instance = true;
                 }
             }
         }
