@@ -1,1 +1,223 @@
-//! See ARCHITECTURE.md.
+//! The function `nodeclass`: keeps every EC2NodeClass resolved, checked and Ready, and cleans up after those that go.
+//!
+//! Work names EC2NodeClasses; without keys all of them are looked at, which a schedule asks for every five minutes. One
+//! pass of a class reads everything that its selectors mean, writes one status, and is over; the decisions are in
+//! `spokeshave_nodeclass`. A class that misses something is looked at again after a minute, a few times in a row.
+
+mod deletion;
+mod discovery;
+mod facts;
+mod hashes;
+mod pass;
+mod profile;
+mod upkeep;
+mod validate;
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_lambda::{BatchAnswer, SqsBatch};
+use spokeshave_model::{EC2NodeClass, Kind, ObjectKey};
+use spokeshave_ports::{
+    AwsError, Cluster, ClusterError, Decision, Ec2, Eks, Iam, Invocation, Key, Queues, Selector,
+    Ssm, StateError, StateTable,
+    wakes::{self, RETRY, WakeError},
+};
+
+use crate::{facts::Facts, pass::Pass};
+
+/// Why a class could not be brought further in this run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error("cluster")]
+    Cluster(#[from] ClusterError),
+    #[error("state table")]
+    State(#[from] StateError),
+    #[error("AWS")]
+    Aws(#[from] AwsError),
+    #[error("wake-up")]
+    Wake(#[from] WakeError),
+    /// Another run makes the profile of this class.
+    #[error("another run is making the instance profile of {0}")]
+    Busy(String),
+    /// IAM does not know the role; it is not asked again for a minute.
+    #[error("IAM does not know the role {0:?}")]
+    MissingRole(String),
+    /// No parameter of the alias can be read.
+    #[error("failed to discover any AMIs for alias {0:?}")]
+    NoImages(String),
+    /// EC2 gave no verdict on a dry run.
+    #[error("no verdict: {0}")]
+    NoVerdict(String),
+}
+
+impl Trouble {
+    /// Another try soon may help.
+    fn is_retryable(&self) -> bool {
+        match self {
+            Self::Cluster(error) => error.is_retryable(),
+            Self::Aws(error) => error.is_retryable(),
+            Self::State(_) | Self::Wake(_) | Self::Busy(_) | Self::NoVerdict(_) => true,
+            Self::MissingRole(_) | Self::NoImages(_) => false,
+        }
+    }
+
+    /// The error with its sources, once.
+    fn text(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            source = error.source();
+        }
+        text
+    }
+}
+
+/// Wake-ups in a row for a class that misses something; after them the schedule is enough.
+const WAKES_IN_A_ROW: u32 = 3;
+
+/// Why a class is looked at.
+#[derive(Clone, Debug, Default)]
+struct Target {
+    /// Records that name it.
+    records: Vec<usize>,
+    /// Failures in a row before this run.
+    failures: u32,
+    /// Wake-ups in a row before this run.
+    wakes: u32,
+}
+
+/// Handles a batch.
+pub async fn handle(
+    batch: &SqsBatch,
+    cluster: &impl Cluster,
+    ec2: &impl Ec2,
+    iam: &impl Iam,
+    ssm: &impl Ssm,
+    eks: &impl Eks,
+    state: &impl StateTable,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) -> BatchAnswer {
+    let mut answer = BatchAnswer::done();
+    let now = whole_seconds(cx.now);
+    let mut targets: BTreeMap<String, Target> = BTreeMap::new();
+    let mut everything: Vec<usize> = Vec::new();
+    for (index, record) in batch.records.iter().enumerate() {
+        let work = match record.work() {
+            Ok(work) => work,
+            Err(error) => {
+                let reason = format!("malformed message: {error}");
+                cx.decide(Decision::new("drop", record.message_id.as_str(), reason).as_error());
+                continue;
+            }
+        };
+        if work.keys.is_empty() {
+            everything.push(index);
+        }
+        for key in work.keys.iter().filter(|it| it.kind == EC2NodeClass::KIND) {
+            let target = targets.entry(key.name.clone()).or_default();
+            target.records.push(index);
+            if work.reason == RETRY {
+                target.failures = target.failures.max(work.depth);
+            } else {
+                target.wakes = target.wakes.max(work.depth);
+            }
+        }
+    }
+    if !everything.is_empty() {
+        match cluster.list::<EC2NodeClass>(&Selector::all()).await {
+            Ok(classes) => {
+                for class in classes {
+                    let target = targets.entry(class.metadata.name.clone()).or_default();
+                    target.records.extend(&everything);
+                }
+            }
+            Err(error) => {
+                cx.decide(Decision::new("retry", "EC2NodeClass", Trouble::from(error).text()));
+                for record in everything.iter().filter_map(|index| batch.records.get(*index)) {
+                    answer.retry(record);
+                }
+            }
+        }
+    }
+    let facts = Facts::new(cluster, eks, cx.settings);
+    let pass = Pass { cluster, ec2, iam, ssm, state, facts: &facts, cx, now };
+    for (name, target) in &targets {
+        let class = match cluster.get::<EC2NodeClass>(&ObjectKey::cluster(name)).await {
+            Ok(Some(class)) => class,
+            Ok(None) => continue,
+            Err(error) => {
+                retry(batch, queues, cx, name, target, &error.into(), &mut answer).await;
+                continue;
+            }
+        };
+        let outcome = pass.run(&class).await;
+        for error in &outcome.errors {
+            if !error.is_retryable() {
+                cx.decide(Decision::new("fail", class.reference(), error.text()).as_error());
+            }
+        }
+        if let Some(error) = outcome.errors.iter().find(|it| it.is_retryable()) {
+            retry(batch, queues, cx, name, target, error, &mut answer).await;
+            continue;
+        }
+        // What is missing, or was refused, may come: look a few more times before the schedule does.
+        let missing = outcome.missing || !outcome.errors.is_empty();
+        let soon = (missing && target.wakes < WAKES_IN_A_ROW)
+            .then_some(spokeshave_nodeclass::reconcile::NOT_FOUND_AGAIN);
+        if let Some(delay) = [soon, outcome.due].into_iter().flatten().min() {
+            let due = now.saturating_add(delay.max(SignedDuration::from_secs(1)));
+            let key = Key::of(class.as_ref());
+            let wake = wakes::wake_once(
+                state,
+                queues,
+                cx.concern,
+                key,
+                due.unwrap_or(now),
+                now,
+                target.wakes,
+            );
+            if let Err(error) = wake.await {
+                retry(batch, queues, cx, name, target, &error.into(), &mut answer).await;
+            }
+        }
+    }
+    if !everything.is_empty() {
+        let upkeep = upkeep::Upkeep { cluster, ec2, cx, now };
+        if let Err(error) = upkeep.run().await {
+            // The next round comes by itself.
+            cx.decide(Decision::new("fail", "NodeClaim", error.text()));
+        }
+    }
+    answer
+}
+
+/// Has a class looked at again, with growing pauses; only when that cannot be arranged is the message given back.
+async fn retry(
+    batch: &SqsBatch,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+    name: &str,
+    target: &Target,
+    error: &Trouble,
+    answer: &mut BatchAnswer,
+) {
+    cx.decide(Decision::new("retry", format!("EC2NodeClass/{name}"), error.text()));
+    let key = Key { kind: EC2NodeClass::KIND.into(), name: name.to_owned(), ..Key::default() };
+    if wakes::retry_later(queues, cx.concern, key, target.failures).await {
+        return;
+    }
+    for record in target.records.iter().filter_map(|index| batch.records.get(*index)) {
+        if !answer.failures.iter().any(|it| it.message_id == record.message_id) {
+            answer.retry(record);
+        }
+    }
+}
+
+/// Kubernetes writes times without a fraction.
+fn whole_seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}

@@ -24,7 +24,7 @@ fn user_parts(user_data: Option<&str>) -> Result<Vec<Part>, RenderError> {
     match user_data {
         None | Some("") => Ok(Vec::new()),
         Some(text) if mime::looks_like_mime(text) => {
-            Ok(mime::parse(text)?.into_iter().map(with_content_headers).collect())
+            Ok(mime::parse(text)?.iter().map(with_content_headers).collect())
         }
         Some(text) if is_node_config(text) => Ok(vec![Part::new(NODE_CONFIG, text)]),
         Some(text) => Ok(vec![Part::new(SHELL, text)]),
@@ -34,7 +34,7 @@ fn user_parts(user_data: Option<&str>) -> Result<Vec<Part>, RenderError> {
 /// Only the content type of a user's part is kept.
 ///
 /// DIFFERENCE: so is its transfer encoding, without which the node could not decode the body.
-fn with_content_headers(part: Part) -> Part {
+fn with_content_headers(part: &Part) -> Part {
     let mut kept = Part::new(part.header("Content-Type").unwrap_or_default(), part.body.as_str());
     if let Some(encoding) = part.header("Content-Transfer-Encoding") {
         kept.headers.insert("Content-Transfer-Encoding".into(), vec![encoding.to_owned()]);

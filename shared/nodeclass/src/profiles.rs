@@ -91,11 +91,9 @@ pub fn tags(
     tags
 }
 
-/// What to do about the profile of a class with `spec.role`.
+/// Where the profile of a class with `spec.role` comes from, when the one in its status does not have the role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The profile in the status has the role.
-    Keep,
     /// Another profile of this class has it already, or has none: attach the role and use it.
     Adopt { name: String, attach: bool },
     /// Roles are never swapped on a profile that instances may be using: make a new one.

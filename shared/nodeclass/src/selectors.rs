@@ -27,29 +27,29 @@ pub fn tag_filters(tags: &BTreeMap<String, String>) -> Query {
 }
 
 /// Values united into one filter; nothing without values.
-fn together(name: &str, values: Vec<&str>) -> Option<Query> {
-    (!values.is_empty()).then(|| vec![Filter::new(name, &values)])
+fn together(name: &str, values: &[&str]) -> Option<Query> {
+    (!values.is_empty()).then(|| vec![Filter::new(name, values)])
 }
 
 /// The calls that find subnets: one per term with tags, in order, then one for all ids. A term with an id is
 /// that id, whatever else it says.
 pub fn subnets(terms: &[SubnetSelectorTerm]) -> Vec<Query> {
     let by_tags = terms.iter().filter(|it| it.id.is_none() && !it.tags.is_empty());
-    let ids = terms.iter().filter_map(|it| it.id.as_deref()).collect();
-    by_tags.map(|it| tag_filters(&it.tags)).chain(together("subnet-id", ids)).collect()
+    let ids: Vec<&str> = terms.iter().filter_map(|it| it.id.as_deref()).collect();
+    by_tags.map(|it| tag_filters(&it.tags)).chain(together("subnet-id", &ids)).collect()
 }
 
 /// The calls that find security groups: tags in order, then all ids, then all names.
 pub fn security_groups(terms: &[SecurityGroupSelectorTerm]) -> Vec<Query> {
     let by_tags =
         terms.iter().filter(|it| it.id.is_none() && it.name.is_none() && !it.tags.is_empty());
-    let ids = terms.iter().filter_map(|it| it.id.as_deref()).collect();
-    let names =
+    let ids: Vec<&str> = terms.iter().filter_map(|it| it.id.as_deref()).collect();
+    let names: Vec<&str> =
         terms.iter().filter(|it| it.id.is_none()).filter_map(|it| it.name.as_deref()).collect();
     by_tags
         .map(|it| tag_filters(&it.tags))
-        .chain(together("group-id", ids))
-        .chain(together("group-name", names))
+        .chain(together("group-id", &ids))
+        .chain(together("group-name", &names))
         .collect()
 }
 

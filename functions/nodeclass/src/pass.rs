@@ -1,0 +1,165 @@
+//! One pass of one class.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use spokeshave_model::{EC2NodeClass, Kind, conditions, hash, labels};
+use spokeshave_nodeclass::{
+    facts as rules,
+    reconcile::{self, Found},
+};
+use spokeshave_ports::{
+    Cluster, Decision, Ec2, Eks, Iam, Invocation, Precondition, Record, Ssm, StateError, StateKey,
+    StateTable, When, cluster::KubeEvent,
+};
+
+use crate::{Trouble, facts::Facts, hashes};
+
+/// Equal events on one object are published once in so long. As in Karpenter.
+pub(crate) const EVENTS_ONCE_IN: SignedDuration = SignedDuration::from_mins(2);
+
+/// What a pass needs.
+pub(crate) struct Pass<'a, C, E2, I, S, K, T> {
+    pub cluster: &'a C,
+    pub ec2: &'a E2,
+    pub iam: &'a I,
+    pub ssm: &'a S,
+    pub state: &'a T,
+    pub facts: &'a Facts<'a, C, K>,
+    pub cx: &'a Invocation<'a>,
+    pub now: Timestamp,
+}
+
+/// How a pass ended.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub errors: Vec<Trouble>,
+    /// Something that the class asks for was not found.
+    pub missing: bool,
+    /// Look again after this, whatever else happens.
+    pub due: Option<SignedDuration>,
+}
+
+impl From<Trouble> for Outcome {
+    fn from(error: Trouble) -> Self {
+        Self { errors: vec![error], ..Self::default() }
+    }
+}
+
+impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2, I, S, K, T> {
+    /// Brings a class as far as it goes now. What was found is written even when something else failed.
+    pub(crate) async fn run(&self, read: &EC2NodeClass) -> Outcome {
+        let class = match self.prepare(read).await {
+            Ok(class) => class,
+            Err(error) => return error.into(),
+        };
+        if class.metadata.deleting() {
+            return match self.delete(&class).await {
+                Ok(()) => Outcome::default(),
+                Err(error) => error.into(),
+            };
+        }
+        let mut outcome = Outcome::default();
+        let gate = self.cx.settings.gates.reserved_capacity;
+        let mut now = class.clone();
+        let found = Found {
+            images: self.images(&class, &mut outcome.errors).await,
+            reservations: self.reservations(&class, &mut outcome.errors).await,
+            placement: self.placement(&class, &mut outcome.errors).await,
+            subnets: self.subnets(&class, &mut outcome.errors).await,
+            security_groups: self.security_groups(&class, &mut outcome.errors).await,
+        };
+        let again = reconcile::apply(&mut now, found, gate, self.now);
+        outcome.missing = again == Some(reconcile::NOT_FOUND_AGAIN);
+        outcome.due = again.filter(|it| *it != reconcile::NOT_FOUND_AGAIN);
+        if let Err(error) = self.profile(&mut now).await {
+            outcome.errors.push(error);
+        }
+        match self.validate(&mut now).await {
+            Ok(true) => {}
+            Ok(false) => outcome.missing = true,
+            Err(error) => outcome.errors.push(error),
+        }
+        if let Err(error) = self.write(&class, &now).await {
+            // A fresh look brings up the other errors again.
+            outcome.errors = vec![error];
+        }
+        outcome
+    }
+
+    /// The finalizer and the hash, before anything is made on behalf of the class.
+    async fn prepare(&self, read: &EC2NodeClass) -> Result<EC2NodeClass, Trouble> {
+        let mut changed = read.clone();
+        if !read.metadata.deleting() && !read.metadata.has_finalizer(labels::NODECLASS_FINALIZER) {
+            changed.metadata.finalizers.push(labels::NODECLASS_FINALIZER.into());
+        }
+        match self.facts.eks().await {
+            Ok(facts) => {
+                let ca = rules::ca_bundle(self.cx.settings, &facts);
+                let new_hash = hash::ec2_node_class(read, ca);
+                hashes::bring_claims_along(self.cluster, read, &new_hash, self.cx).await?;
+                let annotations = &mut changed.metadata.annotations;
+                annotations.insert(labels::NODECLASS_HASH.into(), new_hash);
+                let version = hash::EC2_NODE_CLASS_VERSION;
+                annotations.insert(labels::NODECLASS_HASH_VERSION.into(), version.into());
+            }
+            // Without the CA there is no hash to write; the pass itself reports the call.
+            Err(error) => {
+                self.cx.decide(Decision::new("skip", read.reference(), error.to_string()));
+            }
+        }
+        if changed == *read {
+            return Ok(changed);
+        }
+        let written = self.cluster.patch(read, &changed, Precondition::ResourceVersion).await?;
+        self.cx.decide(Decision::new("annotate", read.reference(), "finalizer and hash"));
+        Ok(written.as_ref().clone())
+    }
+
+    /// The one write of the status.
+    async fn write(&self, before: &EC2NodeClass, after: &EC2NodeClass) -> Result<(), Trouble> {
+        if before.status == after.status {
+            return Ok(());
+        }
+        self.cluster.patch_status(before, after, Precondition::ResourceVersion).await?;
+        let ready = conditions::find(&after.status.conditions, conditions::READY);
+        let reason = ready.map_or_else(String::new, |it| match it.message.as_str() {
+            "" => format!("Ready={:?}", it.status),
+            message => format!("Ready={:?}: {message}", it.status),
+        });
+        self.cx.decide(Decision::new("status", before.reference(), reason));
+        for (type_, text) in
+            reconcile::transitions(&before.status.conditions, &after.status.conditions)
+        {
+            let event = KubeEvent::on(before, false, &type_, text);
+            self.cluster.publish(event, EVENTS_ONCE_IN).await;
+        }
+        Ok(())
+    }
+
+    /// A record of the state table.
+    pub(crate) async fn recall(
+        &self,
+        partition: &str,
+        sort: &str,
+    ) -> Result<Option<Record>, StateError> {
+        self.state.read(&StateKey::new(partition, sort)).await
+    }
+
+    /// Writes a record that counts for `life`.
+    pub(crate) async fn remember(
+        &self,
+        partition: &str,
+        sort: &str,
+        data: Value,
+        life: SignedDuration,
+    ) -> Result<(), StateError> {
+        let expires_at = self.now.saturating_add(life).ok();
+        let key = StateKey::new(partition, sort);
+        self.state.write(&key, data, expires_at, When::Always).await.map(|_| ())
+    }
+
+    /// Drops a record.
+    pub(crate) async fn forget(&self, partition: &str, sort: &str) -> Result<(), StateError> {
+        self.state.remove(&StateKey::new(partition, sort), When::Always).await
+    }
+}
