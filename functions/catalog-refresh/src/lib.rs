@@ -1,1 +1,273 @@
-//! See ARCHITECTURE.md.
+//! The function `catalog-refresh`: keeps in the state table what the region sells.
+//!
+//! Every run reads spot prices and what is left in capacity reservations; instance types, offerings and on-demand prices
+//! are read when the last answer is 12 hours old. Each is read independently of the others. A failed or empty answer
+//! never replaces an older one, and the next run asks again. It also deletes launch templates that nothing has used for
+//! an hour.
+
+use jiff::{SignedDuration, Timestamp};
+use spokeshave_catalog::{
+    Catalog,
+    launch::template,
+    stored::{self, ReservationEvent, StoredCatalog},
+};
+use spokeshave_lambda::{BatchAnswer, SqsBatch};
+use spokeshave_model::labels;
+use spokeshave_ports::{Decision, Ec2, Invocation, Pricing, StateError, StateTable, ec2::Filter};
+
+/// How old types, offerings and on-demand prices may be. 12 hours, as in Karpenter.
+pub const REFRESH: SignedDuration = SignedDuration::from_hours(12);
+/// Launches go on with an older catalog, but a person should know.
+pub const STALE: SignedDuration = SignedDuration::from_hours(24);
+
+/// Handles a batch: however many messages it has, one refresh.
+pub async fn handle(
+    batch: &SqsBatch,
+    ec2: &impl Ec2,
+    pricing: &impl Pricing,
+    state: &impl StateTable,
+    cx: &Invocation<'_>,
+) -> BatchAnswer {
+    let mut answer = BatchAnswer::done();
+    if batch.records.is_empty() {
+        return answer;
+    }
+    if let Err(error) = refresh(ec2, pricing, state, cx).await {
+        cx.decide(Decision::new("retry", "Catalog/", chain(&error)));
+        for record in &batch.records {
+            answer.retry(record);
+        }
+    }
+    answer
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+fn is_due(read_at: Option<Timestamp>, now: Timestamp) -> bool {
+    read_at.is_none_or(|at| now.duration_since(at) >= REFRESH)
+}
+
+/// A part could not be read; what is known of it stays.
+fn kept(part: &str, why: &str, read_at: Option<Timestamp>, cx: &Invocation<'_>) {
+    let stale = read_at.is_none_or(|at| cx.now.duration_since(at) >= STALE);
+    let decision = Decision::new("keep", format!("Catalog/{part}"), why.to_owned());
+    cx.decide(if stale { decision.as_error() } else { decision });
+}
+
+async fn refresh(
+    ec2: &impl Ec2,
+    pricing: &impl Pricing,
+    state: &impl StateTable,
+    cx: &Invocation<'_>,
+) -> Result<(), StateError> {
+    let region = cx.settings.region.as_str();
+    let mut known = stored::load_catalog(state, region).await?;
+    if !known.catalog.fixed.is_empty() {
+        read_reservations(ec2, state, cx).await?;
+        sweep_templates(ec2, state, cx).await;
+        return Ok(());
+    }
+    let before = known.catalog.clone();
+    let mut read = false;
+    if is_due(known.index.types_read_at, cx.now) {
+        read |= read_types(ec2, &mut known, cx).await;
+    }
+    if is_due(known.index.offerings_read_at, cx.now) {
+        read |= read_offerings(ec2, &mut known, cx).await;
+    }
+    if is_due(known.index.prices_read_at, cx.now) {
+        read |= read_prices(pricing, &mut known, cx).await;
+    }
+    if read {
+        let index = stored::save_catalog(state, &known, cx.now).await?;
+        if known.catalog != before {
+            cx.decide(
+                Decision::new("store", format!("Catalog/{region}"), "what is sold has changed")
+                    .with("types", known.catalog.types.len())
+                    .with("bytes", index.bytes),
+            );
+        }
+    }
+    read_spot(ec2, &mut known, state, cx).await?;
+    publish(&known.catalog, cx, read);
+    read_reservations(ec2, state, cx).await?;
+    sweep_templates(ec2, state, cx).await;
+    Ok(())
+}
+
+async fn read_types(ec2: &impl Ec2, known: &mut StoredCatalog, cx: &Invocation<'_>) -> bool {
+    match ec2.describe_instance_types().await {
+        Ok(types) if types.is_empty() => {
+            kept("types", "EC2 described no instance type", known.index.types_read_at, cx);
+            false
+        }
+        Ok(types) => {
+            known.catalog.set_types(types);
+            known.index.types_read_at = Some(cx.now);
+            true
+        }
+        Err(error) => {
+            kept("types", &error.to_string(), known.index.types_read_at, cx);
+            false
+        }
+    }
+}
+
+async fn read_offerings(ec2: &impl Ec2, known: &mut StoredCatalog, cx: &Invocation<'_>) -> bool {
+    let offerings = match ec2.describe_instance_type_offerings().await {
+        Ok(offerings) if offerings.is_empty() => {
+            kept("offerings", "EC2 told no offering", known.index.offerings_read_at, cx);
+            return false;
+        }
+        Ok(offerings) => offerings,
+        Err(error) => {
+            kept("offerings", &error.to_string(), known.index.offerings_read_at, cx);
+            return false;
+        }
+    };
+    known.catalog.set_offerings(&offerings);
+    known.index.offerings_read_at = Some(cx.now);
+    // Zone ids are a convenience: classes have those of their subnets.
+    match ec2.describe_zones().await {
+        Ok(zones) if !zones.is_empty() => {
+            known.catalog.zones = zones.into_iter().map(|it| (it.name, it.id)).collect();
+        }
+        Ok(_) => kept("zones", "EC2 told no zone", known.index.offerings_read_at, cx),
+        Err(error) => kept("zones", &error.to_string(), known.index.offerings_read_at, cx),
+    }
+    true
+}
+
+/// Isolated networks and GovCloud have no price list: the table stays what it is, without a call and without an error.
+async fn read_prices(
+    pricing: &impl Pricing,
+    known: &mut StoredCatalog,
+    cx: &Invocation<'_>,
+) -> bool {
+    let region = cx.settings.region.as_str();
+    if cx.settings.isolated_vpc || region.starts_with("us-gov") {
+        return false;
+    }
+    match pricing.on_demand_prices(region).await {
+        Ok(prices) if prices.is_empty() => {
+            kept("prices", "the price list is empty", known.index.prices_read_at, cx);
+            false
+        }
+        Ok(prices) => {
+            known.catalog.merge_on_demand(prices);
+            known.index.prices_read_at = Some(cx.now);
+            true
+        }
+        Err(error) => {
+            kept("prices", &error.to_string(), known.index.prices_read_at, cx);
+            false
+        }
+    }
+}
+
+async fn read_spot(
+    ec2: &impl Ec2,
+    known: &mut StoredCatalog,
+    state: &impl StateTable,
+    cx: &Invocation<'_>,
+) -> Result<(), StateError> {
+    match ec2.describe_spot_prices().await {
+        Ok(history) => {
+            if !known.catalog.merge_spot(&history) {
+                kept("spot", "EC2 told no spot price", known.spot_read_at, cx);
+                return Ok(());
+            }
+            let spot = known.catalog.spot.clone().unwrap_or_default();
+            stored::save_spot_prices(state, &spot, cx.now).await?;
+        }
+        Err(error) => kept("spot", &error.to_string(), known.spot_read_at, cx),
+    }
+    Ok(())
+}
+
+/// The catalog's size by type, when it was read anew: numbers that change twice a day need no more.
+fn publish(catalog: &Catalog, cx: &Invocation<'_>, read: bool) {
+    if !read {
+        return;
+    }
+    for it in &catalog.types {
+        let labels = [("instance_type", it.name.as_str())];
+        cx.sample(
+            "karpenter_cloudprovider_instance_type_cpu_cores",
+            it.vcpus as f64,
+            "None",
+            &labels,
+        );
+        cx.sample(
+            "karpenter_cloudprovider_instance_type_memory_bytes",
+            it.memory_mib as f64 * 1_048_576.0,
+            "None",
+            &labels,
+        );
+    }
+}
+
+/// What is left in every active reservation of the account.
+async fn read_reservations(
+    ec2: &impl Ec2,
+    state: &impl StateTable,
+    cx: &Invocation<'_>,
+) -> Result<(), StateError> {
+    if !cx.settings.gates.reserved_capacity {
+        return Ok(());
+    }
+    let active = [Filter::new("state", &["active"])];
+    let reservations = match ec2.describe_capacity_reservations(&[], &active).await {
+        Ok(reservations) => reservations,
+        Err(error) => {
+            kept("reservations", &error.to_string(), Some(cx.now), cx);
+            return Ok(());
+        }
+    };
+    for it in reservations {
+        // An equal count is written too: its time decides whether a launch still has to be counted.
+        let event = ReservationEvent::Read(it.available);
+        stored::count_reservation(state, &it.id, event, cx.now).await?;
+    }
+    Ok(())
+}
+
+/// Deletes templates of this cluster that no launch has used for an hour. Templates that Karpenter left behind go too:
+/// nothing notes their use.
+async fn sweep_templates(ec2: &impl Ec2, state: &impl StateTable, cx: &Invocation<'_>) {
+    let tag = format!("tag:{}", labels::TAG_CLUSTER_NAME);
+    let filters = [Filter::new(&tag, &[&cx.settings.cluster_name])];
+    let templates = match ec2.describe_launch_templates(&filters).await {
+        Ok(templates) => templates,
+        Err(error) => {
+            cx.decide(Decision::new("skip", "LaunchTemplate/", error.to_string()));
+            return;
+        }
+    };
+    for it in templates {
+        let Ok(used_at) = template::last_use(state, &it.name).await else { return };
+        let latest = used_at.max(it.created);
+        if latest.is_some_and(|at| cx.now.duration_since(at) < template::UNUSED) {
+            continue;
+        }
+        // A launch that is about to use it makes it anew.
+        if template::forget(state, &it.name).await.is_err() {
+            return;
+        }
+        let object = format!("LaunchTemplate/{}", it.name);
+        match ec2.delete_launch_template(&it.name).await {
+            Ok(()) => cx.decide(Decision::new("delete", object, "unused for an hour")),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => cx.decide(Decision::new("skip", object, error.to_string())),
+        }
+    }
+}

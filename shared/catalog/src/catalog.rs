@@ -181,7 +181,20 @@ impl Catalog {
 
     /// Every zone in which anything is sold.
     pub fn all_zones(&self) -> BTreeSet<&str> {
-        self.offerings.values().flatten().map(String::as_str).collect()
+        let given = self.fixed.iter().flat_map(|it| &it.offerings).map(|it| it.zone.as_str());
+        self.offerings.values().flatten().map(String::as_str).chain(given).collect()
+    }
+
+    /// The id of a zone, empty when unknown.
+    pub fn zone_id(&self, zone: &str) -> &str {
+        let given = || {
+            let mut offerings = self.fixed.iter().flat_map(|it| &it.offerings);
+            offerings.find(|it| it.zone == zone && !it.zone_id.is_empty())
+        };
+        match self.zones.get(zone) {
+            Some(id) => id,
+            None => given().map_or("", |it| it.zone_id.as_str()),
+        }
     }
 
     /// The spot price, `None` when it is not sold there.

@@ -38,7 +38,7 @@ pub fn class_zones(class: &EC2NodeClass, catalog: &Catalog) -> BTreeMap<String, 
     }
     if zones.is_empty() {
         for name in catalog.all_zones() {
-            let id = catalog.zones.get(name).cloned().unwrap_or_default();
+            let id = catalog.zone_id(name).to_owned();
             let zone = ClassZone { name: name.to_owned(), id, subnets: Vec::new() };
             zones.insert(name.to_owned(), zone);
         }

@@ -196,13 +196,10 @@ pub async fn load_catalog(
     state: &impl StateTable,
     region: &str,
 ) -> Result<StoredCatalog, StateError> {
-    if let Some(record) = state.read(&StateKey::new(CATALOG, FIXED)).await?
-        && let Ok(fixed) = plain::read(&record.data)
-    {
-        let catalog = Catalog { region: region.to_owned(), fixed, ..Catalog::default() };
-        return Ok(StoredCatalog { catalog, ..StoredCatalog::default() });
-    }
     let mut stored = load_facts(state, region).await?;
+    if !stored.catalog.fixed.is_empty() {
+        return Ok(stored);
+    }
     if let Some(record) = state.read(&StateKey::new(CATALOG, SPOT)).await? {
         let text = record.data.get("content").and_then(Value::as_str);
         if let Some(spot) = text.and_then(unpack).as_deref().and_then(spot_from_text) {
@@ -226,6 +223,13 @@ async fn load_facts(state: &impl StateTable, region: &str) -> Result<StoredCatal
         if let Some(catalog) = unpack(&content).as_deref().and_then(|it| from_text(region, it)) {
             return Ok(StoredCatalog { catalog, index, spot_read_at: None });
         }
+    }
+    // Looked for only while nothing was ever read: in a real account that is before the first refresh.
+    if let Some(record) = state.read(&StateKey::new(CATALOG, FIXED)).await?
+        && let Ok(fixed) = plain::read(&record.data)
+    {
+        let catalog = Catalog { region: region.to_owned(), fixed, ..Catalog::default() };
+        return Ok(StoredCatalog { catalog, ..StoredCatalog::default() });
     }
     let catalog = Catalog::builtin(region).unwrap_or_else(|| Catalog {
         region: region.to_owned(),

@@ -300,13 +300,7 @@ pub async fn ensure(
     tags: &Tags,
     now: Timestamp,
 ) -> Result<(), AwsError> {
-    let key = StateKey::new(PARTITION, name);
-    let used_at = state
-        .read(&key)
-        .await
-        .ok()
-        .flatten()
-        .and_then(|it| it.data.get("usedAt")?.as_str()?.parse::<Timestamp>().ok());
+    let used_at = last_use(state, name).await.ok().flatten();
     let age = used_at.map(|at| now.duration_since(at));
     let known = age.is_some_and(|age| age < UNUSED - NOTE_AGAIN);
     if !known && ec2.get_launch_template(name).await?.is_none() {
@@ -320,6 +314,18 @@ pub async fn ensure(
         note_use(state, name, now).await;
     }
     Ok(())
+}
+
+/// When a template was last used, as far as it was noted.
+///
+/// # Errors
+/// When the table does not answer.
+pub async fn last_use(
+    state: &impl StateTable,
+    name: &str,
+) -> Result<Option<Timestamp>, StateError> {
+    let record = state.read(&StateKey::new(PARTITION, name)).await?;
+    Ok(record.and_then(|it| it.data.get("usedAt")?.as_str()?.parse().ok()))
 }
 
 /// Notes a use; without the note the template is looked up again, and deleted as unused later than it might be.
