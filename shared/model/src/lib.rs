@@ -13,6 +13,8 @@ pub mod budgets;
 pub mod capacity_buffer;
 pub mod conditions;
 pub mod core;
+#[cfg(feature = "schema")]
+pub mod crds;
 pub mod cron;
 pub mod duration;
 pub mod ec2_node_class;

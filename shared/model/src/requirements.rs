@@ -13,7 +13,6 @@ use crate::labels;
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Operator {
     #[default]
     In,
@@ -28,7 +27,6 @@ pub enum Operator {
 
 /// A requirement as the API writes it: in NodePools, NodeClaims, node affinity and NodeOverlays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorRequirement {
     pub key: String,
