@@ -6,6 +6,7 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
+use spokeshave_catalog::launch::attempt::{self, State};
 use spokeshave_model::{InstanceId, Kind, NodeClaim, ObjectKey, core::Node, labels};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Ec2, Invocation, Selector, StateTable,
@@ -102,18 +103,24 @@ async fn open_attempts(
 ) -> Result<BTreeSet<String>, TryAgain> {
     let ids: BTreeSet<&String> =
         instances.iter().filter_map(|it| it.tags.get(labels::TAG_LAUNCH)).collect();
-    if ids.is_empty() {
-        return Ok(BTreeSet::new());
+    let mut open = BTreeSet::new();
+    for id in ids {
+        match attempt::load(state, id).await {
+            Ok(Some(stored)) => {
+                if matches!(stored.attempt.state, State::Preparing | State::Open) {
+                    open.insert(id.clone());
+                }
+            }
+            // With the record lost, the claim's annotation decides.
+            Ok(None) => {}
+            Err(error) => {
+                let object = format!("StateTable/attempt/{id}");
+                cx.decide(Decision::new("retry", object, error.to_string()).as_error());
+                return Err(TryAgain);
+            }
+        }
     }
-    let records = state.query("attempt", "").await.map_err(|error| {
-        cx.decide(Decision::new("retry", "StateTable/attempt", error.to_string()).as_error());
-        TryAgain
-    })?;
-    let is_open = |data: &serde_json::Value| {
-        data.get("state").and_then(|it| it.as_str()).is_none_or(|it| it == "open")
-    };
-    let open = records.into_iter().filter(|(id, record)| ids.contains(id) && is_open(&record.data));
-    Ok(open.map(|(id, _)| id).collect())
+    Ok(open)
 }
 
 /// One sweep.

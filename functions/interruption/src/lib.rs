@@ -7,17 +7,19 @@
 //! A message fails alone: it is delivered again when a write for one of its claims failed. A body that cannot be read
 //! is recorded and dropped, since trying again does not help.
 
-mod records;
-
 use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
+use spokeshave_catalog::{
+    Mark,
+    stored::{self, ReservationEvent},
+};
 use spokeshave_interruption::{
     Action, ClaimView, Kind, Malformed, Message, NodeView, View, decide, parse, status,
 };
 use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
 use spokeshave_model::{
-    InstanceId, Kind as _, NodeClaim, NodePool, ObjectKey, Uid, core::Node, labels,
+    CapacityType, InstanceId, Kind as _, NodeClaim, NodePool, ObjectKey, Uid, core::Node, labels,
 };
 use spokeshave_ports::{
     Cluster, ClusterError, Concern, Decision, Invocation, Key, Precondition, Queues, Selector,
@@ -147,8 +149,8 @@ async fn look(
         view = view.with_pools(pools.iter().map(|it| &**it));
     }
     if has(Kind::CapacityReservationInterruption) {
-        match records::known_reservations(state).await {
-            Ok(ids) => view = view.with_known_reservations(ids),
+        match stored::load_reservations(state).await {
+            Ok(counts) => view = view.with_known_reservations(counts.into_keys().collect()),
             Err(error) => {
                 let decision = Decision::new("skip", "Reservation/all", error.to_string());
                 cx.decide(decision.as_error());
@@ -201,11 +203,11 @@ async fn carry_out(
         Action::PublishOnNode { name, uid, event } => {
             cluster.publish(kube_event::<Node>(name, uid, event), EVENT_DEDUPE).await;
         }
-        Action::MarkOfferingUnavailable { capacity_type, instance_type, zone, until } => {
-            let object = format!("Offering/{capacity_type}:{instance_type}:{zone}");
-            // Best effort: the claim has to go whether or not the mark can be stored.
-            match records::mark_unavailable(state, capacity_type, instance_type, zone, *until).await
-            {
+        // Best effort, both of them: the claim has to go whether or not the record can be written.
+        Action::MarkOfferingUnavailable { instance_type, zone, .. } => {
+            let mark = Mark::offering(CapacityType::Spot, instance_type, zone);
+            let object = format!("Offering/{}", mark.key());
+            match stored::mark_unavailable(state, &mark, because, cx.now).await {
                 Ok(()) => cx.decide(Decision::new("mark-unavailable", object, because)),
                 Err(error) => cx.decide(
                     Decision::new("mark-unavailable", object, error.to_string()).as_error(),
@@ -214,7 +216,8 @@ async fn carry_out(
         }
         Action::ZeroReservation { id } => {
             let object = format!("Reservation/{id}");
-            match records::zero_reservation(state, id, cx.now).await {
+            let exhausted = ReservationEvent::Exhausted;
+            match stored::count_reservation(state, id, exhausted, cx.now).await {
                 Ok(()) => cx.decide(Decision::new("zero-reservation", object, because)),
                 Err(error) => cx.decide(
                     Decision::new("zero-reservation", object, error.to_string()).as_error(),

@@ -1,0 +1,317 @@
+//! Batches of the interruption queue (`spec` aws-nodeclass 22, 23, 26, 31).
+
+use std::{fs, path::Path};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use spokeshave_interruption_function::handle;
+use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
+use spokeshave_model::{NodeClaim, Settings, core::Node};
+use spokeshave_ports::{
+    Concern, Invocation, StateKey, StateTable, When,
+    fake::{Fake, block_on},
+};
+
+fn now() -> Timestamp {
+    "2026-03-02T08:00:02Z".parse().expect("a time")
+}
+
+fn sample(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../events").join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn instance(n: u32) -> String {
+    format!("i-0c0ffee{n:010}")
+}
+
+fn add_claim(world: &Fake, name: &str, n: u32) {
+    world.add_json::<NodeClaim>(json!({
+        "metadata": {"name": name, "uid": format!("uid-{name}"), "resourceVersion": "1",
+            "finalizers": ["karpenter.sh/termination"],
+            "labels": {"node.kubernetes.io/instance-type": "m5.large",
+                "topology.kubernetes.io/zone": "us-west-2a", "karpenter.sh/capacity-type": "spot",
+                "karpenter.sh/nodepool": "default",
+                "karpenter.k8s.aws/capacity-reservation-id": "cr-1"}},
+        "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "d"}},
+        "status": {"providerID": format!("aws:///us-west-2a/{}", instance(n)),
+            "nodeName": format!("node-{name}")}}));
+    world.add_json::<Node>(json!({"metadata": {"name": format!("node-{name}"), "uid": "n"},
+        "spec": {"providerID": format!("aws:///us-west-2a/{}", instance(n))}}));
+}
+
+fn batch(bodies: &[String]) -> SqsBatch {
+    let record = |(at, body): (usize, &String)| SqsRecord {
+        message_id: format!("m{at}"),
+        body: body.clone(),
+        ..SqsRecord::default()
+    };
+    SqsBatch { records: bodies.iter().enumerate().map(record).collect() }
+}
+
+fn handle_batch(world: &Fake, batch: &SqsBatch) -> Vec<String> {
+    let settings = Settings::default();
+    let cx = Invocation {
+        concern: Concern::Interruption,
+        now: world.now.get(),
+        deadline: Timestamp::MAX,
+        settings: &settings,
+        journal: world,
+    };
+    let answer: BatchAnswer = block_on(handle(batch, world, world, world, &cx));
+    answer.failures.into_iter().map(|it| it.message_id).collect()
+}
+
+fn sent(world: &Fake) -> Vec<String> {
+    let text = |(to, work, delay, group): &(
+        Concern,
+        spokeshave_ports::Work,
+        jiff::SignedDuration,
+        String,
+    )| {
+        assert!(delay.is_zero() && group.is_empty());
+        let names: Vec<&str> = work.keys.iter().map(|it| it.name.as_str()).collect();
+        format!("{to} {} {}", work.reason, names.join(","))
+    };
+    world.sent.borrow().iter().map(text).collect()
+}
+
+const RECEIVED: &str = "karpenter_interruption_received_messages_total";
+const DELETED: &str = "karpenter_interruption_deleted_messages_total";
+const LATENCY: &str = "karpenter_interruption_message_queue_duration_seconds";
+const DISRUPTED: &str = "karpenter_nodeclaims_disrupted_total";
+
+#[test] // nodeclass 23, case 1; 26, case 1; 31, case 3
+fn a_spot_warning() {
+    let world = Fake::at(now());
+    add_claim(&world, "a", 1);
+    let spot = batch(&[sample("aws/spot-interruption-warning.json")]);
+    assert_eq!(handle_batch(&world, &spot), [""; 0]);
+    assert_eq!(
+        *world.calls.borrow(),
+        [
+            "write unavailable/spot:m5.large:us-west-2a",
+            "write unavailable-sequence/all",
+            "delete NodeClaim/a"
+        ]
+    );
+    let key = StateKey::new("unavailable", "spot:m5.large:us-west-2a");
+    let expires = world.records.borrow()[&key].expires_at;
+    assert_eq!(expires, Some("2026-03-02T08:03:02Z".parse().expect("a time")));
+    assert_eq!(
+        world.event_reasons(),
+        [
+            "NodeClaim/a SpotInterrupted",
+            "Node/node-a SpotInterrupted",
+            "NodeClaim/a TerminatingOnInterruption",
+            "Node/node-a TerminatingOnInterruption"
+        ]
+    );
+    assert_eq!(sent(&world), ["termination Interrupted a", "provision Displaced a"]);
+    assert_eq!(world.samples(RECEIVED), [format!("{RECEIVED}{{message_type=spot_interrupted}} 1")]);
+    assert_eq!(world.samples(DELETED).len(), 1);
+    assert_eq!(world.samples(LATENCY), [format!("{LATENCY}{{}} 2")]);
+    assert_eq!(
+        world.samples(DISRUPTED),
+        [format!(
+            "{DISRUPTED}{{reason=spot_interrupted,nodepool=default,capacity_type=spot,\
+             consolidation_policy=,termination_mode=}} 1"
+        )]
+    );
+    // nodeclass 23, case 2: delivered again 10 s later.
+    world.now.set("2026-03-02T08:00:12Z".parse().expect("a time"));
+    world.calls.borrow_mut().clear();
+    assert_eq!(handle_batch(&world, &spot), [""; 0]);
+    assert!(!world.calls.borrow().iter().any(|it| it.starts_with("delete")));
+    let expires = world.records.borrow()[&key].expires_at;
+    assert_eq!(expires, Some("2026-03-02T08:03:12Z".parse().expect("a time")));
+    assert_eq!(world.samples(DISRUPTED).len(), 1);
+    assert_eq!(world.samples(DELETED).len(), 2);
+}
+
+#[test] // nodeclass 22, cases 8, 9; B-068
+fn a_mixed_batch() {
+    let world = Fake::at(now());
+    for n in 1..=3 {
+        add_claim(&world, &format!("c{n}"), n);
+    }
+    let mixed: SqsBatch =
+        serde_json::from_str(&sample("lambda/interruption-batch.json")).expect("a batch");
+    assert_eq!(handle_batch(&world, &mixed), [""; 0]);
+    let mut received = world.samples(RECEIVED);
+    received.sort();
+    let of = |kind: &str| format!("{RECEIVED}{{message_type={kind}}} 1");
+    assert_eq!(
+        received,
+        [
+            of("capacity_reservation_interrupted"),
+            of("no_op"),
+            of("rebalance_recommendation"),
+            of("spot_interrupted")
+        ]
+    );
+    assert_eq!(world.samples(DELETED).len(), 5);
+    assert_eq!(world.samples(LATENCY).len(), 3, "not for no_op");
+    let dropped: Vec<String> = world
+        .decisions
+        .borrow()
+        .iter()
+        .filter(|it| it.action == "drop" && it.error)
+        .map(|it| it.object.clone())
+        .collect();
+    assert_eq!(dropped, ["Message/5ea7e5a0-1111-4000-8000-000000000003"]);
+    let deleted: Vec<String> =
+        world.calls.borrow().iter().filter(|it| it.starts_with("delete")).cloned().collect();
+    assert_eq!(deleted, ["delete NodeClaim/c1", "delete NodeClaim/c2"]);
+}
+
+#[test] // nodeclass 22, case 10; 23, case 9; B-074
+fn a_message_fails_alone() {
+    let world = Fake::at(now());
+    for n in 1..=3 {
+        add_claim(&world, &format!("c{n}"), n);
+    }
+    world.fail("delete NodeClaim/c2", "Unavailable");
+    let bodies = [
+        sample("aws/spot-interruption-warning.json"),
+        sample("aws/health-scheduled-change-many.json"),
+        sample("aws/health-other-service.json"),
+    ];
+    assert_eq!(handle_batch(&world, &batch(&bodies)), ["m1"]);
+    let deleted = |world: &Fake| -> Vec<String> {
+        world.calls.borrow().iter().filter(|it| it.starts_with("delete")).cloned().collect()
+    };
+    assert_eq!(deleted(&world), ["delete NodeClaim/c1", "delete NodeClaim/c3"]);
+    assert!(!world.event_reasons().contains(&"NodeClaim/c2 TerminatingOnInterruption".to_owned()));
+    // On redelivery the others are done already.
+    world.mend("delete NodeClaim/c2");
+    world.calls.borrow_mut().clear();
+    assert_eq!(handle_batch(&world, &batch(&bodies[1..2])), [""; 0]);
+    assert_eq!(deleted(&world), ["delete NodeClaim/c2"]);
+}
+
+#[test]
+fn without_the_api_server_everything_that_matters_is_kept() {
+    let world = Fake::at(now());
+    world.fail("list NodeClaim", "Unavailable");
+    let bodies = [
+        sample("aws/spot-interruption-warning.json"),
+        sample("aws/state-change-running.json"),
+        sample("aws/malformed.txt"),
+        sample("aws/state-change-terminated.json"),
+    ];
+    assert_eq!(handle_batch(&world, &batch(&bodies)), ["m0", "m3"]);
+}
+
+#[test] // nodeclass 31, case 6
+fn without_the_state_table_the_claim_still_goes() {
+    let world = Fake::at(now());
+    add_claim(&world, "a", 1);
+    world.fail(
+        "write unavailable/spot:m5.large:us-west-2a",
+        "ProvisionedThroughputExceededException",
+    );
+    world.fail("query reservation", "InternalServerError");
+    let bodies = [sample("aws/spot-interruption-warning.json")];
+    assert_eq!(handle_batch(&world, &batch(&bodies)), [""; 0]);
+    assert_eq!(*world.calls.borrow(), ["delete NodeClaim/a"]);
+    let world = Fake::at(now());
+    add_claim(&world, "b", 2);
+    world.fail("query reservation", "InternalServerError");
+    let bodies = [sample("aws/capacity-reservation-interruption.json")];
+    assert_eq!(handle_batch(&world, &batch(&bodies)), [""; 0]);
+    assert_eq!(*world.calls.borrow(), ["delete NodeClaim/b"]);
+}
+
+#[test] // nodeclass 23, case 7
+fn a_known_reservation_is_emptied() {
+    for known in [true, false] {
+        let world = Fake::at(now());
+        add_claim(&world, "b", 2);
+        let key = StateKey::new("reservation", "cr-1");
+        if known {
+            let data = json!({"count": 4, "readAt": now()});
+            block_on(world.write(&key, data, None, When::Always)).expect("written");
+        }
+        let bodies = [sample("aws/capacity-reservation-interruption.json")];
+        assert_eq!(handle_batch(&world, &batch(&bodies)), [""; 0]);
+        let count = world.records.borrow().get(&key).map(|it| it.data["count"].clone());
+        assert_eq!(count, known.then(|| json!(0)));
+        assert!(world.calls.borrow().contains(&"delete NodeClaim/b".to_owned()));
+    }
+}
+
+#[test] // nodeclass 24: what instance-gc found out
+fn unhealthy_instances() {
+    let world = Fake::at(now());
+    add_claim(&world, "a", 1);
+    let event = json!({"reason": "InstanceStatus",
+        "payload": {"kind": "event_status", "instanceIds": [instance(1)]}});
+    let system = sample("work/instance-status.json");
+    // The event comes first in the batch, but the deadline has to be there before the claim goes.
+    assert_eq!(handle_batch(&world, &batch(&[event.to_string(), system])), [""; 0]);
+    assert_eq!(*world.calls.borrow(), ["patch NodeClaim/a", "delete NodeClaim/a"]);
+    let claim: NodeClaim = world.object("a").expect("it drains");
+    let deadline = claim.metadata.annotation("karpenter.sh/nodeclaim-termination-timestamp");
+    assert_eq!(deadline, Some("2026-03-02T08:00:02Z"));
+    let reasons: Vec<Value> = world
+        .metrics
+        .borrow()
+        .iter()
+        .filter(|it| it.name == DISRUPTED)
+        .map(|it| json!(it.labels[0].1))
+        .collect();
+    assert_eq!(reasons, ["system_status"]);
+}
+
+#[test]
+fn a_failed_annotation_keeps_the_claim_for_the_next_try() {
+    let world = Fake::at(now());
+    add_claim(&world, "a", 1);
+    world.fail("patch NodeClaim/a", "Conflict");
+    let system = [sample("work/instance-status.json")];
+    assert_eq!(handle_batch(&world, &batch(&system)), ["m0"]);
+    assert_eq!(*world.calls.borrow(), [""; 0]);
+}
+
+#[test] // nodeclass 23, case 5; B-069, B-071
+fn instances_of_others() {
+    let world = Fake::at(now());
+    let bodies = [
+        sample("aws/spot-interruption-warning.json"),
+        sample("aws/rebalance-recommendation.json"),
+        sample("aws/state-change-terminated.json"),
+    ];
+    for _ in 0..10 {
+        assert_eq!(handle_batch(&world, &batch(&bodies)), [""; 0]);
+    }
+    assert!(world.calls.borrow().is_empty() && world.sent.borrow().is_empty());
+    assert_eq!(world.samples(DELETED).len(), 30);
+    assert!(world.decisions.borrow().iter().all(|it| it.action == "skip" && !it.error));
+}
+
+#[test] // B-073: EC2 says terminated while the claim drains
+fn a_terminated_instance_wakes_the_termination_of_a_draining_claim() {
+    let world = Fake::at(now());
+    add_claim(&world, "a", 2);
+    let mut claim: NodeClaim = world.object("a").expect("there");
+    claim.metadata.deletion_timestamp = Some(now());
+    world.add(&claim);
+    let bodies = [sample("aws/state-change-terminated.json")];
+    assert_eq!(handle_batch(&world, &batch(&bodies)), [""; 0]);
+    assert_eq!(sent(&world), ["termination Interrupted a"]);
+    // A queue that does not answer is no reason to keep the message: the bridge sees the deletion.
+    world.fail("send termination", "InternalError");
+    assert_eq!(handle_batch(&world, &batch(&bodies)), [""; 0]);
+}
+
+#[test] // a node that has joined but is not registered
+fn a_node_is_found_by_its_provider_id() {
+    let world = Fake::at(now());
+    add_claim(&world, "a", 1);
+    let mut claim: NodeClaim = world.object("a").expect("there");
+    claim.status.node_name = String::new();
+    world.add(&claim);
+    handle_batch(&world, &batch(&[sample("aws/spot-interruption-warning.json")]));
+    assert!(world.event_reasons().contains(&"Node/node-a SpotInterrupted".to_owned()));
+}
