@@ -41,6 +41,17 @@ impl SqsRecord {
         self.attributes.get("ApproximateReceiveCount").and_then(|it| it.parse().ok()).unwrap_or(1)
     }
 
+    /// Whether it comes from the standard queue of a solver, whose own queue is FIFO.
+    pub fn is_wake(&self) -> bool {
+        !self.event_source_arn.is_empty() && !self.event_source_arn.ends_with(".fifo")
+    }
+
+    /// The message group that a wake-up is to have once it is forwarded; empty when none is named.
+    pub fn group(&self) -> &str {
+        let attribute = self.message_attributes.get("group");
+        attribute.and_then(|it| it.get("stringValue")?.as_str()).unwrap_or_default()
+    }
+
     /// The work in it: either the body itself, or the `detail` of an EventBridge envelope.
     ///
     /// # Errors

@@ -6,6 +6,8 @@ pub mod events;
 #[cfg(feature = "runtime")]
 pub mod runtime;
 #[cfg(feature = "runtime")]
+pub mod stack;
+#[cfg(feature = "runtime")]
 pub mod telemetry;
 pub mod wiring;
 

@@ -20,8 +20,10 @@ use serde_json::Value;
 use spokeshave_model::{Settings, settings::SettingError};
 use spokeshave_ports::{Concern, Decision, Invocation, Journal};
 
+use spokeshave_aws::SqsQueues;
+
 use crate::{
-    BatchAnswer, SqsBatch,
+    BatchAnswer, SqsBatch, SqsRecord,
     telemetry::{Current, Stdout, Telemetry},
 };
 
@@ -85,18 +87,46 @@ impl Startup {
         .await
     }
 
-    /// Serves a function that is invoked directly, with the event as it is.
+    /// The same for a solver: what comes from its wake queue is due, and goes on to its FIFO queue.
+    ///
+    /// # Errors
+    /// As for [`Self::run`].
+    pub async fn run_solver<H>(&self, queues: &SqsQueues, handler: H) -> Result<(), Error>
+    where
+        H: AsyncFn(&SqsBatch, &Invocation<'_>) -> BatchAnswer,
+    {
+        self.run(async |batch, cx| {
+            let (due, own) = batch.records.iter().cloned().partition(SqsRecord::is_wake);
+            let due: Vec<SqsRecord> = due;
+            let own = SqsBatch { records: own };
+            let mut answer =
+                if own.records.is_empty() { BatchAnswer::done() } else { handler(&own, cx).await };
+            for record in due {
+                let (id, group) = (record.message_id.as_str(), record.group());
+                if let Err(error) = queues.forward(self.concern, &record.body, group, id).await {
+                    let object = format!("Message/{id}");
+                    cx.decide(Decision::new("retry", object, error.to_string()).as_error());
+                    answer.retry(&record);
+                }
+            }
+            answer
+        })
+        .await
+    }
+
+    /// Serves a function that is invoked directly, with the event as it is and the id of the request.
     ///
     /// # Errors
     /// When the Lambda Runtime API cannot be reached.
     pub async fn run_direct<H>(&self, handler: H) -> Result<(), Error>
     where
-        H: AsyncFn(Value, &Invocation<'_>) -> Result<Value, String>,
+        H: AsyncFn(Value, &str, &Invocation<'_>) -> Result<Value, String>,
     {
         let handler = &handler;
         lambda_runtime::run(service_fn(|event: LambdaEvent<Value>| async move {
             let cx = self.begin(&event.context);
-            let outcome = caught(handler(event.payload, &cx)).await;
+            let request_id = event.context.request_id.as_str();
+            let outcome = caught(handler(event.payload, request_id, &cx)).await;
             let outcome = outcome.unwrap_or_else(|panic| Err(format!("panic: {panic}")));
             if let Err(reason) = &outcome {
                 cx.decide(Decision::new("fail", "Event", reason.as_str()).as_error());

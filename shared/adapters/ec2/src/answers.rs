@@ -230,15 +230,11 @@ pub fn placement_group(it: types::PlacementGroup) -> PlacementGroup {
 
 pub fn instance(it: types::Instance) -> Instance {
     let lifecycle = text!(it.instance_lifecycle);
-    // One that merely fell into an open reservation is not reserved: it would count as drifted.
     let preference = it
         .capacity_reservation_specification
-        .as_ref()
-        .and_then(|it| it.capacity_reservation_preference.as_ref())
-        .map(types::CapacityReservationPreference::as_str);
-    let reservation =
-        it.capacity_reservation_id.filter(|_| preference == Some("capacity-reservations-only"));
-    let reservation_type = match (&reservation, lifecycle.as_str()) {
+        .and_then(|it| it.capacity_reservation_preference)
+        .map(|it| it.as_str().to_owned());
+    let reservation_type = match (&it.capacity_reservation_id, lifecycle.as_str()) {
         (None, _) => "",
         (_, "capacity-block") => "capacity-block",
         _ => "default",
@@ -263,10 +259,10 @@ pub fn instance(it: types::Instance) -> Instance {
         state: text!(it.state.and_then(|it| it.name)),
         launch_time: time(it.launch_time),
         spot: it.spot_instance_request_id.is_some_and(|it| !it.is_empty()) || lifecycle == "spot",
-        interruptible_reservation: reservation.is_some()
-            && lifecycle == "interruptible-capacity-reservation",
+        interruptible_reservation: lifecycle == "interruptible-capacity-reservation",
         capacity_reservation_type: reservation_type.to_owned(),
-        capacity_reservation_id: reservation.unwrap_or_default(),
+        capacity_reservation_id: it.capacity_reservation_id.unwrap_or_default(),
+        capacity_reservation_preference: preference.unwrap_or_default(),
         tenancy: placement
             .as_ref()
             .and_then(|it| it.tenancy.as_ref())
@@ -369,20 +365,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_targeted_reservation_makes_an_instance_reserved() {
-        // aws-capacity 19, case 1.
-        for (preference, lifecycle, expected) in [
-            ("open", "", ("", "", false)),
-            ("capacity-reservations-only", "", ("cr-1", "default", false)),
-            ("capacity-reservations-only", "capacity-block", ("cr-1", "capacity-block", false)),
-            (
-                "capacity-reservations-only",
-                "interruptible-capacity-reservation",
-                ("cr-1", "default", true),
-            ),
+    fn a_reservation_is_told_with_its_kind() {
+        // aws-capacity 19.2.
+        for (lifecycle, expected) in [
+            ("", ("default", false)),
+            ("capacity-block", ("capacity-block", false)),
+            ("interruptible-capacity-reservation", ("default", true)),
         ] {
             let specification = types::CapacityReservationSpecificationResponse::builder()
-                .capacity_reservation_preference(preference.into())
+                .capacity_reservation_preference("open".into())
                 .build();
             let mut built = types::Instance::builder()
                 .instance_id("i-1")
@@ -392,13 +383,12 @@ mod tests {
                 built = built.instance_lifecycle(lifecycle.into());
             }
             let found = instance(built.build());
-            let found = (
-                found.capacity_reservation_id.as_str(),
-                found.capacity_reservation_type.as_str(),
-                found.interruptible_reservation,
-            );
-            assert_eq!(found, expected, "{preference} {lifecycle}");
+            assert_eq!(found.capacity_reservation_preference, "open");
+            let found = (found.capacity_reservation_type.as_str(), found.interruptible_reservation);
+            assert_eq!(found, expected, "{lifecycle}");
         }
+        let plain = instance(types::Instance::builder().instance_id("i-1").build());
+        assert_eq!((plain.capacity_reservation_type.as_str(), plain.spot), ("", false));
     }
 
     #[test]

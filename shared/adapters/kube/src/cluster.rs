@@ -23,7 +23,7 @@ use spokeshave_ports::{
 };
 
 use crate::{
-    connection::{Connection, NoTokens, Tokens},
+    connection::{Connection, Login, OwnLogin},
     error::{causes, cluster_error},
     events::{self, Repeats},
 };
@@ -32,12 +32,12 @@ use crate::{
 const PAGE: u32 = 500;
 
 /// One cluster over its API server.
-pub struct KubeCluster<T = NoTokens> {
-    connection: Connection<T>,
+pub struct KubeCluster<L = OwnLogin> {
+    connection: Connection<L>,
     published: Mutex<Repeats>,
 }
 
-impl<T> fmt::Debug for KubeCluster<T> {
+impl<L> fmt::Debug for KubeCluster<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KubeCluster").field("connection", &self.connection).finish_non_exhaustive()
     }
@@ -66,12 +66,12 @@ pub struct Listed<K> {
     pub resource_version: String,
 }
 
-impl<T: Tokens> KubeCluster<T> {
-    pub fn new(connection: Connection<T>) -> Self {
+impl<L: Login> KubeCluster<L> {
+    pub fn new(connection: Connection<L>) -> Self {
         Self { connection, published: Mutex::default() }
     }
 
-    pub(crate) fn connection(&self) -> &Connection<T> {
+    pub(crate) fn connection(&self) -> &Connection<L> {
         &self.connection
     }
 
@@ -124,7 +124,7 @@ impl<T: Tokens> KubeCluster<T> {
     }
 }
 
-impl<T: Tokens> Cluster for KubeCluster<T> {
+impl<L: Login> Cluster for KubeCluster<L> {
     async fn get<K: Kind>(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, ClusterError> {
         let request = request::Request::new(collection::<K>(&key.namespace));
         let request = request.get(&key.name, &GetParams::default());

@@ -6,6 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderValue, Request, StatusCode, header};
 use jiff::Timestamp;
 use kube::{Client, Config};
+use tokio::sync::OnceCell;
 
 /// How long connecting may take. A Lambda in the wrong subnet must say so before its time is up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
@@ -43,20 +44,13 @@ impl std::fmt::Debug for Bearer {
     }
 }
 
-/// Where bearer tokens come from.
-pub trait Tokens {
+/// How a cluster is found and logged in to. Asked when it is first needed, so that making a client sends nothing.
+pub trait Login: Send + Sync + 'static {
+    /// Where the API server is.
+    fn endpoint(&self) -> impl Future<Output = Result<Endpoint, String>> + Send;
+
     /// A fresh token; `None` when the client logs in by other means.
-    fn token(&self, now: Timestamp) -> impl Future<Output = Result<Option<Bearer>, String>>;
-}
-
-/// The client logs in by itself: kubeconfig, certificates, a pod's account.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoTokens;
-
-impl Tokens for NoTokens {
-    async fn token(&self, _: Timestamp) -> Result<Option<Bearer>, String> {
-        Ok(None)
-    }
+    fn token(&self, now: Timestamp) -> impl Future<Output = Result<Option<Bearer>, String>> + Send;
 }
 
 /// An API server by address.
@@ -68,52 +62,57 @@ pub struct Endpoint {
     pub certificate_authority: String,
 }
 
+/// The client logs in by itself: kubeconfig, certificates, a pod's account.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnLogin;
+
+impl Login for OwnLogin {
+    async fn endpoint(&self) -> Result<Endpoint, String> {
+        Err("the client was to know its cluster".to_owned())
+    }
+
+    async fn token(&self, _: Timestamp) -> Result<Option<Bearer>, String> {
+        Ok(None)
+    }
+}
+
 /// A client that sends a bearer token with every request and renews it by the wall clock.
-pub struct Connection<T = NoTokens> {
-    client: Client,
-    tokens: T,
+pub struct Connection<L = OwnLogin> {
+    client: OnceCell<Client>,
+    login: L,
     current: Mutex<Option<Bearer>>,
 }
 
-impl<T> std::fmt::Debug for Connection<T> {
+impl<L> std::fmt::Debug for Connection<L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection").field("bearer", &self.current).finish_non_exhaustive()
     }
 }
 
-impl Connection<NoTokens> {
-    /// By `KUBECONFIG`, `~/.kube/config`, or the account of the pod that this runs in.
+impl<L: Login> Connection<L> {
+    /// By whatever `login` says once it is asked.
+    pub fn new(login: L) -> Self {
+        Self { client: OnceCell::new(), login, current: Mutex::default() }
+    }
+
+    /// By `KUBECONFIG`, `~/.kube/config`, or the account of the pod that this runs in. `login` then only gives tokens.
     ///
     /// # Errors
     /// None of these is there, or the client cannot be made of it.
-    pub async fn infer() -> Result<Self, ConnectionError> {
+    pub async fn infer(login: L) -> Result<Self, ConnectionError> {
         let config = Config::infer().await.map_err(|it| ConnectionError::Infer(Box::new(it)))?;
-        Self::with(config, NoTokens)
-    }
-}
-
-impl<T: Tokens> Connection<T> {
-    /// By address and tokens. Sends nothing yet.
-    ///
-    /// # Errors
-    /// An address or a certificate authority that cannot be read.
-    pub fn new(endpoint: &Endpoint, tokens: T) -> Result<Self, ConnectionError> {
-        let url =
-            endpoint.url.parse().map_err(|_| ConnectionError::Endpoint(endpoint.url.clone()))?;
-        let mut config = Config::new(url);
-        if !endpoint.certificate_authority.is_empty() {
-            config.root_cert = Some(certificates(&endpoint.certificate_authority)?);
-        }
-        Self::with(config, tokens)
+        let client = OnceCell::new_with(Some(client(config)?));
+        Ok(Self { client, login, current: Mutex::default() })
     }
 
-    fn with(mut config: Config, tokens: T) -> Result<Self, ConnectionError> {
-        config.connect_timeout = Some(CONNECT_TIMEOUT);
-        // A refused eviction is 429 too, and must not be tried again here: see `send`.
-        config.default_retry = false;
-        let client =
-            Client::try_from(config).map_err(|it| ConnectionError::Client(Box::new(it)))?;
-        Ok(Self { client, tokens, current: Mutex::default() })
+    pub(crate) async fn client(&self) -> Result<&Client, kube::Error> {
+        let failed = |message: String| kube::Error::Service(message.into());
+        self.client
+            .get_or_try_init(|| async {
+                let endpoint = self.login.endpoint().await.map_err(failed)?;
+                client_of(&endpoint).map_err(|it| failed(it.to_string()))
+            })
+            .await
     }
 
     /// The answer's body. A token that is not accepted is renewed once; throttling (429) and an API server that is not
@@ -146,8 +145,9 @@ impl<T: Tokens> Connection<T> {
     }
 
     async fn once(&self, request: &Request<Vec<u8>>) -> Result<String, kube::Error> {
+        let client = self.client().await?;
         let request = self.authorized(request).await?;
-        match tokio::time::timeout(ANSWER_TIMEOUT, self.client.request_text(request)).await {
+        match tokio::time::timeout(ANSWER_TIMEOUT, client.request_text(request)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(kube::Error::Service("no answer in time".into())),
         }
@@ -168,17 +168,13 @@ impl<T: Tokens> Connection<T> {
         Ok(request)
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
-    }
-
     async fn bearer(&self) -> Result<Option<Bearer>, String> {
         let now = Timestamp::now();
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(bearer) = current.filter(|it| it.renew_at > now) {
             return Ok(Some(bearer));
         }
-        let fresh = self.tokens.token(now).await?;
+        let fresh = self.login.token(now).await?;
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&fresh);
         Ok(fresh)
     }
@@ -187,6 +183,22 @@ impl<T: Tokens> Connection<T> {
     fn forget(&self) -> bool {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
     }
+}
+
+fn client_of(endpoint: &Endpoint) -> Result<Client, ConnectionError> {
+    let url = endpoint.url.parse().map_err(|_| ConnectionError::Endpoint(endpoint.url.clone()))?;
+    let mut config = Config::new(url);
+    if !endpoint.certificate_authority.is_empty() {
+        config.root_cert = Some(certificates(&endpoint.certificate_authority)?);
+    }
+    client(config)
+}
+
+fn client(mut config: Config) -> Result<Client, ConnectionError> {
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // A refused eviction is 429 too, and must not be tried again here: see `send`.
+    config.default_retry = false;
+    Client::try_from(config).map_err(|it| ConnectionError::Client(Box::new(it)))
 }
 
 /// DER certificates of a base64 text of PEM blocks.

@@ -1,120 +1,259 @@
-//! Following changes: a watch with bookmarks, from a resource version on.
+//! The [`Watch`] port: every kind that wakes somebody, followed by a task of its own.
+//!
+//! A task lists its kind unless it is told where to go on, watches, and takes a broken watch up again. It keeps the last
+//! state of every object, since a change is told with what was known before; of pods it keeps nothing, so that memory
+//! does not grow with the cluster's pods.
 
-use futures_util::{Stream, StreamExt, TryStreamExt};
-use kube::core::{WatchEvent, params::WatchParams, request};
-use serde_json::Value;
-use spokeshave_model::Kind;
-use spokeshave_ports::ClusterError;
-
-use crate::{
-    cluster::{KubeCluster, collection, object},
-    connection::Tokens,
-    error::cluster_error,
+use std::{
+    collections::BTreeMap,
+    fmt,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
-/// What to watch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WatchScope {
-    /// A field selector such as `spec.nodeName=`; empty: everything.
-    pub fields: String,
-    /// Seconds after which the server ends the watch, at most 294.
-    pub seconds: u32,
+use futures_util::StreamExt;
+use jiff::SignedDuration;
+use spokeshave_model::{
+    CapacityBuffer, EC2NodeClass, Kind, NodeClaim, NodeOverlay, NodePool, ObjectKey,
+    core::{
+        DaemonSet, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget, StorageClass,
+        VolumeAttachment,
+    },
+};
+use spokeshave_ports::{
+    Change, ClusterError, Selector, Watch,
+    watch::{Positions, WatchEvent},
+};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    cluster::KubeCluster,
+    connection::Login,
+    follow::{Step, WatchScope},
+};
+
+/// Events that wait to be taken; past this the tasks wait, and with them the API server.
+const WAITING: usize = 1024;
+
+/// Waits before a broken watch is taken up again: doubled from the first to the last.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+const LAST_WAIT: Duration = Duration::from_secs(10);
+
+/// How often a kind is looked for that the cluster does not have: its CRD may be installed later.
+const MISSING_WAIT: Duration = Duration::from_secs(60);
+
+/// Seconds after which the server is to end a watch; it is then taken up again where it was.
+const WATCH_SECONDS: u32 = 290;
+
+type Message = Result<WatchEvent, ClusterError>;
+
+/// Watches of one cluster.
+pub struct KubeWatches<L> {
+    cluster: Arc<KubeCluster<L>>,
+    running: tokio::sync::Mutex<Option<mpsc::Receiver<Message>>>,
+    tasks: Mutex<JoinSet<()>>,
 }
 
-/// One step of a watch.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step<K> {
-    /// The object is there, new or changed.
-    Present(K),
-    /// The object is gone; this was its last state.
-    Gone(K),
-    /// Everything up to this resource version has been told.
-    Bookmark(String),
-    /// The resource version that the watch began from is too old: list, and watch from there.
-    Expired,
+impl<L> fmt::Debug for KubeWatches<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KubeWatches").field("cluster", &self.cluster).finish_non_exhaustive()
+    }
 }
 
-impl<T: Tokens> KubeCluster<T> {
-    /// Watches a kind from `resource_version` on. The stream ends when the server ends it; go on from the last version.
-    ///
-    /// # Errors
-    /// When the watch cannot begin, or breaks: an item of the stream.
-    pub async fn watch<K: Kind>(
+impl<L: Login> KubeWatches<L> {
+    pub fn new(cluster: Arc<KubeCluster<L>>) -> Self {
+        Self { cluster, running: tokio::sync::Mutex::default(), tasks: Mutex::default() }
+    }
+
+    fn follow<K: Kind>(
         &self,
-        scope: &WatchScope,
-        resource_version: &str,
-    ) -> Result<impl Stream<Item = Result<Step<K>, ClusterError>> + use<K, T>, ClusterError> {
-        let params = WatchParams {
-            field_selector: Some(scope.fields.clone()).filter(|it| !it.is_empty()),
-            timeout: Some(scope.seconds.clamp(1, 294)),
-            bookmarks: true,
-            ..WatchParams::default()
+        tasks: &mut JoinSet<()>,
+        from: &Positions,
+        to: &mpsc::Sender<Message>,
+        keeps: bool,
+    ) {
+        let follower = Follower::<K, L> {
+            cluster: self.cluster.clone(),
+            to: to.clone(),
+            known: keeps.then(BTreeMap::new),
         };
-        let request = request::Request::new(collection::<K>(""));
-        let request = request.watch(&params, resource_version).map_err(|it| {
-            ClusterError::Refused { object: K::KIND.to_owned(), message: it.to_string() }
-        })?;
-        let failed = |it: kube::Error| cluster_error(&it, K::KIND);
-        let request = self.connection().authorized(&request).await.map_err(failed)?;
-        let events = self.connection().client().request_events::<Value>(request).await;
-        let events = match events {
-            Ok(events) => events.left_stream(),
-            Err(kube::Error::Api(status)) if status.code == 410 => {
-                let expired = WatchEvent::Error(status);
-                futures_util::stream::iter([Ok(expired)]).right_stream()
-            }
-            Err(error) => return Err(failed(error)),
-        };
-        Ok(events.map_err(failed).and_then(async |it| step(it)))
+        tasks.spawn(follower.run(from.get(K::KIND).cloned()));
     }
 }
 
-fn step<K: Kind>(event: WatchEvent<Value>) -> Result<Step<K>, ClusterError> {
-    match event {
-        WatchEvent::Added(it) | WatchEvent::Modified(it) => object(it).map(Step::Present),
-        WatchEvent::Deleted(it) => object(it).map(Step::Gone),
-        WatchEvent::Bookmark(it) => Ok(Step::Bookmark(it.metadata.resource_version)),
-        WatchEvent::Error(status) if status.code == 410 => Ok(Step::Expired),
-        WatchEvent::Error(status) => Err(cluster_error(&kube::Error::Api(status), K::KIND)),
+impl<L: Login> Watch for KubeWatches<L> {
+    async fn start(&self, from: &Positions) -> Result<(), ClusterError> {
+        let (to, receiver) = mpsc::channel(WAITING);
+        *self.running.lock().await = Some(receiver);
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.abort_all();
+        self.follow::<Pod>(&mut tasks, from, &to, false);
+        self.follow::<Node>(&mut tasks, from, &to, true);
+        self.follow::<NodeClaim>(&mut tasks, from, &to, true);
+        self.follow::<NodePool>(&mut tasks, from, &to, true);
+        self.follow::<EC2NodeClass>(&mut tasks, from, &to, true);
+        self.follow::<NodeOverlay>(&mut tasks, from, &to, true);
+        self.follow::<CapacityBuffer>(&mut tasks, from, &to, true);
+        self.follow::<DaemonSet>(&mut tasks, from, &to, true);
+        self.follow::<PodDisruptionBudget>(&mut tasks, from, &to, true);
+        self.follow::<PersistentVolumeClaim>(&mut tasks, from, &to, true);
+        self.follow::<StorageClass>(&mut tasks, from, &to, true);
+        self.follow::<VolumeAttachment>(&mut tasks, from, &to, true);
+        Ok(())
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-    use spokeshave_model::core::Node;
-
-    use super::*;
-
-    #[test]
-    fn steps_are_read_from_the_wire() {
-        let read = |value: Value| step::<Node>(serde_json::from_value(value).expect("an event"));
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}});
-        let named = |step: Result<Step<Node>, ClusterError>| match step {
-            Ok(Step::Present(node)) => ("present", node.metadata.name),
-            Ok(Step::Gone(node)) => ("gone", node.metadata.name),
-            Ok(Step::Bookmark(version)) => ("bookmark", version),
-            Ok(Step::Expired) => ("expired", String::new()),
-            Err(error) => ("error", error.to_string()),
+    async fn next(&self, within: SignedDuration) -> Result<Option<WatchEvent>, ClusterError> {
+        let within = Duration::try_from(within).unwrap_or_default();
+        let mut running = self.running.lock().await;
+        let Some(receiver) = running.as_mut() else {
+            sleep(within).await;
+            return Ok(None);
         };
-        for (kind, object, expected) in [
-            ("ADDED", node.clone(), ("present", "a")),
-            ("MODIFIED", node.clone(), ("present", "a")),
-            ("DELETED", node, ("gone", "a")),
-            (
-                "BOOKMARK",
-                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"resourceVersion": "42"}}),
-                ("bookmark", "42"),
-            ),
-            ("ERROR", json!({"kind": "Status", "code": 410, "reason": "Expired"}), ("expired", "")),
-            (
-                "ERROR",
-                json!({"kind": "Status", "code": 500, "message": "etcd"}),
-                ("error", "the API server did not answer: 500: etcd"),
-            ),
-        ] {
-            let found = named(read(json!({"type": kind, "object": object})));
-            assert_eq!((found.0, found.1.as_str()), expected, "{kind}");
+        match timeout(within, receiver.recv()).await {
+            Ok(Some(message)) => message.map(Some),
+            Ok(None) | Err(_) => Ok(None),
         }
+    }
+}
+
+/// Follows one kind until nobody listens.
+struct Follower<K, L> {
+    cluster: Arc<KubeCluster<L>>,
+    to: mpsc::Sender<Message>,
+    /// Last states; `None` keeps none.
+    known: Option<BTreeMap<ObjectKey, Arc<K>>>,
+}
+
+/// Why a follower left a watch.
+enum Left {
+    /// The server ended it, or it broke: go on from here.
+    At(String),
+    /// Its place is too old: list again.
+    Expired,
+    /// Nobody listens.
+    Unheard,
+    /// It could not begin, or an answer made no sense.
+    Failed(ClusterError),
+}
+
+impl<K: Kind, L: Login> Follower<K, L> {
+    async fn run(mut self, from: Option<String>) {
+        let mut at = from;
+        let mut wait = FIRST_WAIT;
+        loop {
+            let left = match at.take() {
+                Some(version) => self.watch(version).await,
+                None => self.list().await,
+            };
+            match left {
+                Left::At(version) => {
+                    at = Some(version);
+                    wait = FIRST_WAIT;
+                }
+                Left::Expired => {
+                    if self.tell(Ok(WatchEvent::Restarted { kind: K::KIND })).await.is_err() {
+                        return;
+                    }
+                }
+                Left::Unheard => return,
+                Left::Failed(ClusterError::NotFound { .. }) => sleep(MISSING_WAIT).await,
+                Left::Failed(error @ ClusterError::Refused { .. }) => {
+                    if self.tell(Err(error)).await.is_err() {
+                        return;
+                    }
+                    sleep(LAST_WAIT).await;
+                }
+                Left::Failed(_) => {
+                    sleep(wait).await;
+                    wait = (wait * 2).min(LAST_WAIT);
+                }
+            }
+        }
+    }
+
+    /// Tells of all objects, and where the watch goes on.
+    async fn list(&mut self) -> Left {
+        let listed = match self.cluster.list_at::<K>(&Selector::all()).await {
+            Ok(listed) => listed,
+            Err(error) => return Left::Failed(error),
+        };
+        if let Some(known) = &mut self.known {
+            *known = listed.items.iter().map(|it| (it.key(), it.clone())).collect();
+        }
+        for object in listed.items {
+            if let Some(change) = Change::of(None, Some(object))
+                && self.tell(Ok(WatchEvent::Listed(change))).await.is_err()
+            {
+                return Left::Unheard;
+            }
+        }
+        self.bookmark(listed.resource_version).await
+    }
+
+    async fn bookmark(&self, resource_version: String) -> Left {
+        let event =
+            WatchEvent::Bookmark { kind: K::KIND, resource_version: resource_version.clone() };
+        match self.tell(Ok(event)).await {
+            Ok(()) => Left::At(resource_version),
+            Err(()) => Left::Unheard,
+        }
+    }
+
+    async fn watch(&mut self, mut version: String) -> Left {
+        let scope = WatchScope { fields: String::new(), seconds: WATCH_SECONDS };
+        let steps = match self.cluster.watch::<K>(&scope, &version).await {
+            Ok(steps) => steps,
+            Err(error @ ClusterError::Unavailable { .. }) => {
+                // The API server is not there: the place is kept.
+                tracing::debug!(target: "spokeshave", kind = K::KIND, %error, "watch not begun");
+                sleep(FIRST_WAIT).await;
+                return Left::At(version);
+            }
+            Err(error) => return Left::Failed(error),
+        };
+        let mut steps = pin!(steps);
+        while let Some(step) = steps.next().await {
+            let (old, new) = match step {
+                Ok(Step::Present(object)) => {
+                    let object = Arc::new(object);
+                    let known = self.known.as_mut();
+                    (known.and_then(|it| it.insert(object.key(), object.clone())), Some(object))
+                }
+                Ok(Step::Gone(object)) => {
+                    if let Some(known) = &mut self.known {
+                        known.remove(&object.key());
+                    }
+                    (Some(Arc::new(object)), None)
+                }
+                Ok(Step::Bookmark(at)) => {
+                    version.clone_from(&at);
+                    match self.bookmark(at).await {
+                        Left::Unheard => return Left::Unheard,
+                        _ => continue,
+                    }
+                }
+                Ok(Step::Expired) => return Left::Expired,
+                Err(ClusterError::Unavailable { .. }) => return Left::At(version),
+                Err(error) => return Left::Failed(error),
+            };
+            let Some(change) = Change::of(old, new) else { continue };
+            let at = change.resource_version().to_owned();
+            if self.tell(Ok(WatchEvent::Changed(change))).await.is_err() {
+                return Left::Unheard;
+            }
+            if !at.is_empty() {
+                version = at;
+            }
+        }
+        Left::At(version)
+    }
+
+    async fn tell(&self, message: Message) -> Result<(), ()> {
+        self.to.send(message).await.map_err(drop)
     }
 }

@@ -1,0 +1,18 @@
+//! The Lambda function that looks for new instance types, prices and what changed in them.
+
+use std::error::Error;
+
+use spokeshave_aws::PriceList;
+use spokeshave_catalog_refresh_function::handle;
+use spokeshave_ec2::Ec2Api;
+use spokeshave_lambda::{runtime::Startup, stack::Stack};
+use spokeshave_ports::Concern;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let start = Startup::from_env(Concern::CatalogRefresh)?;
+    let stack = Stack::connect(&start.settings).await?;
+    let ec2 = Ec2Api::new(&stack.aws);
+    let pricing = PriceList::new(&stack.aws, &start.settings.region);
+    start.run(async |batch, cx| handle(batch, &ec2, &pricing, &stack.state, cx).await).await
+}

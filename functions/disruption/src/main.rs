@@ -1,0 +1,18 @@
+//! The Lambda function that looks for nodes to replace or remove, and carries commands on.
+
+use std::error::Error;
+
+use spokeshave_disruption_function::handle;
+use spokeshave_lambda::{runtime::Startup, stack::Stack};
+use spokeshave_ports::Concern;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let start = Startup::from_env(Concern::Disruption)?;
+    let stack = Stack::connect(&start.settings).await?;
+    start
+        .run_solver(&stack.queues, async |batch, cx| {
+            handle(batch, stack.cluster.as_ref(), &stack.state, &stack.queues, cx).await
+        })
+        .await
+}

@@ -1,0 +1,20 @@
+//! The Lambda function that brings claims from launched to initialized, and notes what becomes of them.
+
+use std::error::Error;
+
+use spokeshave_ec2::Ec2Api;
+use spokeshave_lambda::{runtime::Startup, stack::Stack};
+use spokeshave_lifecycle_function::handle;
+use spokeshave_ports::Concern;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let start = Startup::from_env(Concern::Lifecycle)?;
+    let stack = Stack::connect(&start.settings).await?;
+    let ec2 = Ec2Api::new(&stack.aws);
+    start
+        .run(async |batch, cx| {
+            handle(batch, stack.cluster.as_ref(), &ec2, &stack.state, &stack.queues, cx).await
+        })
+        .await
+}

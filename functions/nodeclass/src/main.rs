@@ -1,0 +1,35 @@
+//! The Lambda function that resolves what EC2NodeClasses select.
+
+use std::error::Error;
+
+use spokeshave_aws::{EksApi, IamApi, ParameterStore};
+use spokeshave_ec2::Ec2Api;
+use spokeshave_lambda::{runtime::Startup, stack::Stack};
+use spokeshave_nodeclass_function::handle;
+use spokeshave_ports::Concern;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let start = Startup::from_env(Concern::Nodeclass)?;
+    let stack = Stack::connect(&start.settings).await?;
+    let ec2 = Ec2Api::new(&stack.aws);
+    let iam = IamApi::new(&stack.aws);
+    let ssm = ParameterStore::new(&stack.aws);
+    let eks = EksApi::new(&stack.aws);
+    start
+        .run(async |batch, cx| {
+            handle(
+                batch,
+                stack.cluster.as_ref(),
+                &ec2,
+                &iam,
+                &ssm,
+                &eks,
+                &stack.state,
+                &stack.queues,
+                cx,
+            )
+            .await
+        })
+        .await
+}
