@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use spokeshave_catalog::launch::attempt::{self, Attempt, Outcome, PREPARING, State, Stored};
 use spokeshave_lifecycle::{liveness::LAUNCH_TIMEOUT, termination::Launch};
-use spokeshave_model::{InstanceId, NodeClaim, Uid, labels};
+use spokeshave_model::{InstanceId, NodeClaim, ProviderId, labels};
 use spokeshave_ports::{Cluster, Decision, Ec2, Queues, StateTable, ec2::Filter};
 
 use crate::{Trouble, run::Run};
@@ -11,8 +11,8 @@ use crate::{Trouble, run::Run};
 impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
     /// Whether an instance of this claim may exist, and which.
     ///
-    /// Without a record of the attempt nobody can say which of its instances is this claim's: an instance that is left
-    /// over is then collected as one without a claim.
+    /// Without a record of the attempt, or with fewer instances than claims when the launch has timed out, nobody can
+    /// say which is this claim's: what is left over is then collected as an instance without a claim.
     pub async fn launch_of(&self, claim: &NodeClaim) -> Result<Launch, Trouble> {
         let Some(id) = attempt::of_claim(claim) else { return Ok(Launch::Never) };
         let Some(Stored { attempt, version }) = attempt::load(self.state, id).await? else {
@@ -23,29 +23,33 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             return Ok(Launch::Never);
         }
         if let Some(Outcome::Instance { instance }) = attempt.outcome(uid) {
-            let state = self.instance(&instance.id).await?;
-            return Ok(Launch::Found(instance.id.clone(), state));
+            return Ok(self.found(&instance.zone, &instance.id));
         }
         let created = attempt.created.unwrap_or(self.now);
         if attempt.state == State::Preparing {
             return self.end_preparing(attempt, version, created).await;
         }
         let tag = Filter::new(&format!("tag:{}", labels::TAG_LAUNCH), &[id]);
-        let mut found = self.ec2.find_instances(&[tag]).await?;
-        found.sort_by(|a, b| a.id.cmp(&b.id));
-        let times_out = created.checked_add(LAUNCH_TIMEOUT).unwrap_or(Timestamp::MAX);
-        let complete = i64::try_from(found.len()) == Ok(attempt.request.target.max(1));
-        if !complete && self.now < times_out {
-            return Ok(Launch::Open(self.next_look(created).min(times_out)));
-        }
-        let ids: Vec<InstanceId> = found.into_iter().map(|it| it.id).collect();
-        match dealt(&attempt, uid, &ids) {
-            None => Ok(Launch::Never),
-            Some(id) => {
-                let state = self.instance(&id).await?;
-                Ok(Launch::Found(id, state))
+        let mut instances = self.ec2.find_instances(&[tag]).await?;
+        instances.sort_by(|a, b| a.id.cmp(&b.id));
+        if instances.len() == attempt.claims.len() {
+            // All are there: dealt by sorted id to sorted UIDs.
+            let position = attempt.claims.keys().position(|it| it == uid);
+            if let Some(instance) = position.and_then(|it| instances.get(it)) {
+                return Ok(self.found(&instance.zone, &instance.id));
             }
         }
+        let times_out = created.checked_add(LAUNCH_TIMEOUT).unwrap_or(Timestamp::MAX);
+        if self.now < times_out {
+            return Ok(Launch::Open(self.next_look(created).min(times_out)));
+        }
+        Ok(Launch::Never)
+    }
+
+    fn found(&self, zone: &str, id: &InstanceId) -> Launch {
+        let id = ProviderId::aws(zone, id);
+        let kwok = self.cx.settings.ec2_mode == "kwok";
+        Launch::Found(if kwok { ProviderId(format!("kwok-{id}")) } else { id })
     }
 
     /// Nothing has been sent while an attempt is being prepared: one whose run has died is ended.
@@ -72,10 +76,4 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         let pause = jiff::SignedDuration::from_secs((elapsed / 2).clamp(5, 60));
         self.now.checked_add(pause).unwrap_or(Timestamp::MAX)
     }
-}
-
-/// The instance of a claim: instances are dealt by sorted id to sorted UIDs.
-fn dealt(attempt: &Attempt, uid: &Uid, ids: &[InstanceId]) -> Option<InstanceId> {
-    let position = attempt.claims.keys().position(|it| it == uid)?;
-    ids.get(position).cloned()
 }

@@ -6,7 +6,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{
-    ConditionStatus, InstanceId, NodeClaim, TaintEffect,
+    ConditionStatus, InstanceId, NodeClaim, ProviderId, TaintEffect,
     core::{Node, Pod, VolumeAttachment},
     labels,
     pod_classes::disrupted_taint,
@@ -57,8 +57,8 @@ pub enum Launch {
     Never,
     /// The attempt may still bring one; look again then.
     Open(Timestamp),
-    /// An instance of its own, found by tag.
-    Found(InstanceId, Instance),
+    /// It has an instance of its own after all.
+    Found(ProviderId),
 }
 
 /// What a decision has to be told before it can go on.
@@ -98,7 +98,7 @@ pub struct Act<'a> {
     pub wake_at: Option<Timestamp>,
     /// What is waited for, for people.
     pub waiting: Option<String>,
-    /// The claim comes first: look at it, then at the node again, in this run.
+    /// The claim comes first: look at it, then at this object again, in this run.
     pub again: bool,
     /// Nothing helps until a person acts.
     pub broken: Option<String>,
@@ -157,7 +157,13 @@ pub fn decide_claim(view: &ClaimView<'_>, now: Timestamp) -> Next<'static> {
                 act.waiting = Some("its launch may still bring an instance".into());
                 return act.into();
             }
-            Some(Launch::Found(id, instance)) => Some((id.clone(), *instance)),
+            Some(Launch::Found(id)) => {
+                // Written down before anything is done with it: found again later it might be another claim's.
+                claim.status.provider_id = id.clone();
+                act.status = Some(Box::new(claim));
+                act.again = true;
+                return act.into();
+            }
         }
     } else {
         let Some(instance) = view.instance else { return Next::Read(Read::Instance) };

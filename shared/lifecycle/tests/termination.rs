@@ -190,10 +190,12 @@ fn claims_that_never_got_an_instance() {
     assert_eq!((is_released(&never), never.terminate), (true, None));
     let open = act(look(Some(Launch::Open(at("10:05:00")))));
     assert_eq!((is_released(&open), open.wake_at), (false, Some(at("10:05:00"))));
-    let found = act(look(Some(Launch::Found(id(), Instance::Alive))));
-    assert_eq!((is_released(&found), found.terminate), (false, Some(id())));
-    let ended = act(look(Some(Launch::Found(id(), Instance::Gone))));
-    assert!(is_released(&ended));
+    let found = act(look(Some(Launch::Found(ID.into()))));
+    assert_eq!((is_released(&found), found.terminate.clone(), found.again), (false, None, true));
+    let noted = found.status.expect("noted first");
+    let view =
+        ClaimView { claim: Some(&noted), instance: Some(Instance::Alive), ..ClaimView::default() };
+    assert_eq!(act(decide_claim(&view, at("10:00:10"))).terminate, Some(id()));
 }
 
 #[test]
