@@ -31,11 +31,29 @@ macro_rules! commands {
     };
 }
 
+pub mod plan_disruption;
+
 commands! {
+    /// Prints, sums up or compares what can be bought
+    Catalog => catalog,
     /// Prints a completion script for a shell
     Completions => completions,
+    /// Prints the CustomResourceDefinitions
+    Crds => crds,
     /// Says what the interruption function would do with messages
     Event => event,
+    /// Says what an EC2NodeClass could launch
+    InstanceTypes => instance_types,
+    /// Prints the hashes that decide static drift
+    Hash => hash,
+    /// Says what the API server and the controllers would say to manifests
+    Lint => lint,
+    /// Runs every function against a simulated cluster and a simulated EC2
+    Local => local,
+    /// Says what one provisioning pass would do
+    Plan => plan,
+    /// Prints what a node gets at boot
+    Userdata => userdata,
     /// Prints the version
     Version => version,
 }

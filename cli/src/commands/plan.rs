@@ -1,0 +1,337 @@
+//! `spokeshave plan`: what one provisioning pass would do.
+
+mod text;
+pub mod world;
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Instant};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use spokeshave_model::{
+    CapacityType, Kind, NodeSelectorRequirement, ObjectKey, Resources, Settings, Taint, core::Pod,
+};
+use spokeshave_scheduling::{Batch, PlannedClaim, Planner, ReservedMode, eligibility};
+
+use crate::{ExitStatus, Failure, Output, input, settings::SettingsArgs};
+use world::{Source, World};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  spokeshave plan --cluster cluster.yaml --catalog catalog.json
+  kubectl get nodes,pods,nodepools,nodeclaims,ec2nodeclasses,daemonsets -A -o json | spokeshave plan --cluster -
+  spokeshave plan --cluster cluster/ --pods new-pods.yaml --explain default/web-0 --output json
+
+Plans for the pods of --cluster that need a place, and for all pods of --pods. Nothing is touched.")]
+pub struct Args {
+    /// Objects of the cluster, as kubectl prints them; directories and - as well
+    #[arg(long, num_args = 1.., required = true, value_name = "PATH")]
+    pub cluster: Vec<PathBuf>,
+
+    /// Pods to place whatever their conditions say
+    #[arg(long, num_args = 1.., value_name = "PATH")]
+    pub pods: Vec<PathBuf>,
+
+    /// What can be bought, in the form that `catalog export` writes; else the built-in facts of --region
+    #[arg(long, value_name = "FILE")]
+    pub catalog: Option<PathBuf>,
+
+    /// Region of the built-in facts [default: us-east-1]
+    #[arg(long, value_name = "REGION")]
+    pub region: Option<String>,
+
+    /// The time to plan at (RFC 3339) instead of the present
+    #[arg(long, value_name = "TIME")]
+    pub now: Option<Timestamp>,
+
+    /// Tells the way of this pod step by step
+    #[arg(long, value_name = "NS/POD")]
+    pub explain: Option<String>,
+
+    /// Adds one disruption pass
+    #[arg(long)]
+    pub disruption: bool,
+
+    /// Respect or Ignore preferences of pods [default: Respect]
+    #[arg(long, value_name = "POLICY")]
+    pub preference_policy: Option<String>,
+
+    /// Strict or BestEffort [default: Strict]
+    #[arg(long, value_name = "POLICY")]
+    pub min_values_policy: Option<String>,
+
+    /// Name of the cluster
+    #[arg(long, value_name = "NAME", default_value = "spokeshave")]
+    pub cluster_name: String,
+
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    new_node_claims: Vec<ClaimRow>,
+    existing_nodes: Vec<NodeRow>,
+    unschedulable: Vec<UnschedulableRow>,
+    deferred: Vec<PodRow>,
+    ignored: Vec<PodRow>,
+    price_per_hour: f64,
+    solve_millis: f64,
+    setup_millis: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explain: Option<Explanation>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimRow {
+    node_pool: String,
+    requirements: Vec<RequirementRow>,
+    labels: BTreeMap<String, String>,
+    taints: Vec<Taint>,
+    requests: Resources,
+    instance_types: Vec<String>,
+    pods: Vec<String>,
+    cheapest: Option<CheapestRow>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RequirementRow {
+    key: String,
+    operator: spokeshave_model::Operator,
+    values: Vec<String>,
+    min_values: Option<i32>,
+}
+
+impl From<NodeSelectorRequirement> for RequirementRow {
+    fn from(it: NodeSelectorRequirement) -> Self {
+        Self { key: it.key, operator: it.operator, values: it.values, min_values: it.min_values }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CheapestRow {
+    instance_type: String,
+    zone: String,
+    capacity_type: CapacityType,
+    price_per_hour: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct NodeRow {
+    node: String,
+    pods: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct UnschedulableRow {
+    pod: String,
+    reason: String,
+    pools: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize)]
+struct PodRow {
+    pod: String,
+    reason: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Explanation {
+    pod: String,
+    steps: Vec<String>,
+}
+
+/// Prints what one provisioning pass would do.
+///
+/// # Errors
+/// When the call, a file, a setting or the catalog is unusable.
+pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
+    let settings = settings(args)?;
+    let now = args.now.unwrap_or_else(Timestamp::now);
+    let mut cluster = input::load_cluster(&args.cluster)?;
+    let mut more = input::load_cluster(&args.pods)?;
+    let wanted: Vec<Arc<Pod>> = std::mem::take(&mut more.pods).iter().map(to_place).collect();
+    cluster.append(more);
+    let given: std::collections::BTreeSet<ObjectKey> = wanted.iter().map(|it| it.key()).collect();
+    cluster.pods.retain(|it| !given.contains(&to_place(it).key()));
+    if let Some(twice) = cluster.duplicate() {
+        return Err(Failure::new("the object is given twice")
+            .object(twice)
+            .fix("leave one of the two out of --cluster and --pods"));
+    }
+    let explain = args.explain.as_deref().map(pod_key).transpose()?;
+    let source = Source::read(args.catalog.as_deref(), &settings.region)?;
+    let world = World::new(&cluster, &source, settings, now)?;
+    for claim in world.view.unlaunched() {
+        out.warn(&format!(
+            "warning: {} has no provider id yet: planned with as ordered",
+            claim.reference()
+        ));
+    }
+    let (answer, found) = answer(&world, &wanted, explain.as_ref());
+    if let Some(key) = &explain
+        && !found
+    {
+        return Err(Failure::new(format!("--explain {key}: the pod is not one of those to place"))
+            .fix("name a pod of --pods, or one of --cluster that waits for a place"));
+    }
+    if out.is_json() {
+        let value = serde_json::to_value(&answer)
+            .map_err(|error| Failure::new(format!("cannot write the answer: {error}")))?;
+        out.json(&value)?;
+    } else {
+        text::print(&answer, cluster.skipped, out)?;
+    }
+    Ok(ExitStatus::Answered)
+}
+
+fn settings(args: &Args) -> Result<Settings, Failure> {
+    let mut settings = args.settings.settings()?;
+    settings.cluster_name.clone_from(&args.cluster_name);
+    if let Some(region) = &args.region {
+        settings.region.clone_from(region);
+    }
+    if let Some(policy) = &args.preference_policy {
+        settings.set("PREFERENCE_POLICY", policy)?;
+    }
+    if let Some(policy) = &args.min_values_policy {
+        settings.set("MIN_VALUES_POLICY", policy)?;
+    }
+    Ok(settings)
+}
+
+/// A pod of `--pods` as one that waits for a place.
+fn to_place(pod: &Arc<Pod>) -> Arc<Pod> {
+    if !pod.metadata.namespace.is_empty() && !pod.is_bound() {
+        return Arc::clone(pod);
+    }
+    let mut copy = (**pod).clone();
+    if copy.metadata.namespace.is_empty() {
+        "default".clone_into(&mut copy.metadata.namespace);
+    }
+    copy.spec.node_name.clear();
+    Arc::new(copy)
+}
+
+fn pod_key(text: &str) -> Result<ObjectKey, Failure> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+            Ok(ObjectKey::namespaced(namespace, name))
+        }
+        _ => Err(Failure::new(format!("--explain {text}: not NAMESPACE/NAME"))
+            .fix("write for instance --explain default/web-0")),
+    }
+}
+
+fn names(pods: &[Arc<Pod>]) -> Vec<String> {
+    pods.iter().map(|it| it.key().to_string()).collect()
+}
+
+/// The answer, and whether the pod to explain was among those to place.
+fn answer(world: &World, wanted: &[Arc<Pod>], explain: Option<&ObjectKey>) -> (Answer, bool) {
+    let (mut pods, mut ignored) = eligibility::pending(&world.view);
+    for pod in wanted {
+        if pod.is_daemon() || pod.is_mirror() {
+            let reason = "owned by a DaemonSet or a Node".to_owned();
+            ignored.push(eligibility::Ignored { pod: Arc::clone(pod), reason, event: false });
+            continue;
+        }
+        match eligibility::validate(pod, &world.view) {
+            Ok(()) => pods.push(Arc::clone(pod)),
+            Err((reason, event)) => {
+                ignored.push(eligibility::Ignored { pod: Arc::clone(pod), reason, event });
+            }
+        }
+    }
+    let displaced = eligibility::displaced(&world.view, world.now);
+    let batch = Batch {
+        displaced: displaced.iter().map(|it| it.key()).collect(),
+        pods: pods.into_iter().chain(displaced).collect(),
+        reserved: ReservedMode::Strict,
+        explain: explain.cloned(),
+        ..Batch::default()
+    };
+    let found = explain.is_none_or(|key| batch.pods.iter().any(|it| it.key() == *key));
+    let began = Instant::now();
+    let mut planner = Planner::new(&world.view, &world.pools, &world.options, world.now);
+    let prepared = planner.prepare(&batch);
+    let setup_millis = millis(began);
+    let began = Instant::now();
+    let solution = prepared.finish(&|| true);
+    let solve_millis = millis(began);
+    let mut draws = Draws(0x5305_e54a_4e00_0001);
+    ignored.sort_by_key(|it| it.pod.key());
+    let answer = Answer {
+        new_node_claims: solution.new_claims.iter().map(|it| claim_row(it, &mut draws)).collect(),
+        existing_nodes: solution
+            .existing
+            .iter()
+            .map(|it| NodeRow { node: it.name.clone(), pods: names(&it.pods) })
+            .collect(),
+        unschedulable: solution
+            .unschedulable
+            .iter()
+            .map(|(key, reason)| UnschedulableRow {
+                pod: key.to_string(),
+                reason: reason.text.clone(),
+                pools: reason.pools.clone(),
+            })
+            .collect(),
+        deferred: solution
+            .deferred
+            .iter()
+            .map(|(key, reason)| PodRow { pod: key.to_string(), reason: reason.clone() })
+            .collect(),
+        ignored: ignored
+            .into_iter()
+            .map(|it| PodRow { pod: it.pod.key().to_string(), reason: it.reason })
+            .collect(),
+        price_per_hour: solution.price(),
+        solve_millis,
+        setup_millis,
+        explain: explain
+            .map(|key| Explanation { pod: key.to_string(), steps: solution.steps.clone() }),
+    };
+    (answer, found)
+}
+
+/// Milliseconds since `began`, to the microsecond.
+fn millis(began: Instant) -> f64 {
+    (began.elapsed().as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// Draws numbers for labels that only have to exist: the same input gives the same labels.
+struct Draws(u64);
+
+impl Draws {
+    fn number(&mut self, from: i64, to: i64) -> i64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        let width = i128::from(to) - i128::from(from) + 1;
+        let drawn = i128::from(self.0) % width.max(1);
+        i64::try_from(i128::from(from) + drawn).unwrap_or(from)
+    }
+}
+
+fn claim_row(planned: &PlannedClaim, draws: &mut Draws) -> ClaimRow {
+    let claim = planned.to_node_claim(|from, to| draws.number(from, to));
+    ClaimRow {
+        node_pool: planned.nodepool.metadata.name.clone(),
+        requirements: claim.spec.requirements.into_iter().map(RequirementRow::from).collect(),
+        labels: claim.metadata.labels,
+        taints: claim.spec.taints.to_vec(),
+        requests: claim.spec.resources.requests,
+        instance_types: planned.instance_types.iter().map(|it| it.name.clone()).collect(),
+        pods: names(&planned.pods),
+        cheapest: planned.cheapest.as_ref().map(|it| CheapestRow {
+            instance_type: it.instance_type.clone(),
+            zone: it.zone.clone(),
+            capacity_type: it.capacity_type,
+            price_per_hour: it.price,
+        }),
+    }
+}

@@ -1,0 +1,244 @@
+//! A cluster from files as the planner reads it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use spokeshave_catalog::{Catalog, MarketView, plain};
+use spokeshave_model::{
+    EC2NodeClass, InstanceType, Kind, NodePool, ObjectMeta, Settings, conditions, hash,
+};
+use spokeshave_scheduling::{ClusterView, Object, Options, PoolInput, defaults::SchedulerConfig};
+
+use crate::{Failure, input::ClusterInput};
+
+/// Everything that plans and simulations of the command are made from.
+pub struct World {
+    pub settings: Settings,
+    pub options: Options,
+    pub view: ClusterView,
+    /// All managed pools, ready or not: the planner takes those that take part.
+    pub pools: Vec<PoolInput>,
+    pub now: Timestamp,
+}
+
+/// Where instance types come from.
+pub enum Source {
+    /// Given in the plain form, used as they are.
+    Plain(Vec<InstanceType>),
+    /// The built-in facts of a region.
+    Builtin(Box<Catalog>),
+}
+
+impl Source {
+    /// `--catalog FILE`, else the facts of `--region`.
+    ///
+    /// # Errors
+    /// A file that is no catalog, or a region without built-in facts.
+    pub fn read(catalog: Option<&Path>, region: &str) -> Result<Self, Failure> {
+        let Some(path) = catalog else {
+            return Catalog::builtin(region)
+                .map(Catalog::with_estimated_spot_prices)
+                .map(|it| Self::Builtin(Box::new(it)))
+                .ok_or_else(|| {
+                    Failure::new(format!("no built-in facts of region {region:?}"))
+                        .fix("give --catalog FILE, or another --region")
+                });
+        };
+        let file = path.display().to_string();
+        let text = if file == "-" {
+            crate::input::read("-")?
+        } else {
+            fs::read_to_string(path).map_err(|error| {
+                Failure::new(format!("cannot read: {error}"))
+                    .file(file.clone())
+                    .fix("check the path")
+            })?
+        };
+        let document: Value = serde_json::from_str(&text).map_err(|error| {
+            let line = u32::try_from(error.line()).unwrap_or(u32::MAX);
+            Failure::new(format!("not JSON: {error}"))
+                .file(file.clone())
+                .line(line)
+                .fix("write the file with `spokeshave catalog export`")
+        })?;
+        let types = plain::read(&document).map_err(|error| {
+            Failure::new(error.to_string())
+                .file(file)
+                .fix("write the file with `spokeshave catalog export`")
+        })?;
+        Ok(Self::Plain(types))
+    }
+
+    /// The types as `class` would use them.
+    ///
+    /// # Errors
+    /// Kubelet settings of the class that cannot be used.
+    pub fn types(
+        &self,
+        class: &EC2NodeClass,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Result<Arc<[Arc<InstanceType>]>, Failure> {
+        match self {
+            Self::Plain(types) => {
+                let zones: BTreeSet<&str> =
+                    class.status.subnets.iter().map(|it| it.zone.as_str()).collect();
+                Ok(types
+                    .iter()
+                    .map(|it| {
+                        let mut it = it.clone();
+                        for offering in &mut it.offerings {
+                            let empty =
+                                offering.reservation.as_ref().is_some_and(|it| it.count <= 0);
+                            let nowhere =
+                                !zones.is_empty() && !zones.contains(offering.zone.as_str());
+                            offering.available &= !empty && !nowhere;
+                        }
+                        Arc::new(it)
+                    })
+                    .collect())
+            }
+            Self::Builtin(catalog) => {
+                let market = MarketView::new(settings, now);
+                let types = catalog.instance_types(class, &market).map_err(|error| {
+                    let mut text = error.to_string();
+                    let mut source = std::error::Error::source(&error);
+                    while let Some(it) = source {
+                        text = format!("{text}: {it}");
+                        source = it.source();
+                    }
+                    Failure::new(text).object(class.reference()).fix("correct spec.kubelet")
+                })?;
+                Ok(types.into_iter().map(Arc::new).collect())
+            }
+        }
+    }
+}
+
+/// `SCHEDULER_CONFIG` and the other settings as options of the planner.
+///
+/// # Errors
+/// A `SCHEDULER_CONFIG` that breaks its rules.
+pub fn options(settings: &Settings) -> Result<Options, Failure> {
+    let mut options = Options::from_settings(settings);
+    if !settings.scheduler_config.trim().is_empty() {
+        let wrong = |problem: String| {
+            Failure::new(format!("setting SCHEDULER_CONFIG: {problem}"))
+                .fix("see podTopologySpread.defaultConstraints")
+        };
+        let config: SchedulerConfig = serde_saphyr::from_str(&settings.scheduler_config)
+            .map_err(|error| wrong(error.to_string()))?;
+        options.default_spread =
+            config.constraints().map_err(|error| Failure::new(format!("setting {error}")))?;
+    }
+    Ok(options)
+}
+
+/// Objects without a namespace are in `default`, as `kubectl apply` would have it.
+fn placed<K: Kind>(list: &[Arc<K>]) -> Vec<Arc<K>> {
+    list.iter()
+        .map(|it| {
+            if !K::NAMESPACED || !it.meta().namespace.is_empty() {
+                return Arc::clone(it);
+            }
+            let mut copy = (**it).clone();
+            "default".clone_into(&mut copy.meta_mut().namespace);
+            Arc::new(copy)
+        })
+        .collect()
+}
+
+/// The objects of an input as a view.
+pub fn cluster_view(input: &ClusterInput) -> ClusterView {
+    let mut view = ClusterView::default();
+    let mut add = |object: Object| view.apply(spokeshave_scheduling::Change::Put(object));
+    macro_rules! all {
+        ($($field:ident),* $(,)?) => {
+            $(placed(&input.$field).into_iter().map(Object::from).for_each(&mut add);)*
+        };
+    }
+    all!(
+        node_claims,
+        nodes,
+        pods,
+        node_pools,
+        node_classes,
+        node_overlays,
+        capacity_buffers,
+        pod_templates,
+        daemon_sets,
+        deployments,
+        replica_sets,
+        replication_controllers,
+        stateful_sets,
+        services,
+        persistent_volumes,
+        persistent_volume_claims,
+        storage_classes,
+        csi_nodes,
+        pod_disruption_budgets,
+        namespaces,
+        limit_ranges,
+    );
+    view
+}
+
+impl World {
+    /// Builds the view and resolves each pool's instance types.
+    ///
+    /// # Errors
+    /// Settings, catalogs or classes that cannot be used.
+    pub fn new(
+        input: &ClusterInput,
+        source: &Source,
+        settings: Settings,
+        now: Timestamp,
+    ) -> Result<Self, Failure> {
+        let options = options(&settings)?;
+        let view = cluster_view(input);
+        let mut types: BTreeMap<String, Arc<[Arc<InstanceType>]>> = BTreeMap::new();
+        let mut pools = Vec::new();
+        for pool in view.nodepools.values().filter(|it| it.is_managed()) {
+            let name = &pool.spec.template.spec.node_class_ref.name;
+            let class = view.node_classes.values().find(|it| it.metadata.name == *name);
+            if !types.contains_key(name) {
+                // A class that is not among the files has nothing to say.
+                let plain =
+                    EC2NodeClass { metadata: ObjectMeta::named(name), ..EC2NodeClass::default() };
+                let list = source.types(class.map_or(&plain, |it| it), &settings, now)?;
+                types.insert(name.clone(), list);
+            }
+            pools.push(PoolInput {
+                nodepool: with_readiness(pool, class),
+                hash: hash::node_pool(pool),
+                instance_types: types
+                    .get(name)
+                    .cloned()
+                    .ok_or_else(|| format!("EC2NodeClass {name} not found")),
+            });
+        }
+        Ok(Self { settings, options, view, pools, now })
+    }
+}
+
+/// The pool; without a status of its own it is as ready as its class says to be.
+fn with_readiness(pool: &Arc<NodePool>, class: Option<&Arc<EC2NodeClass>>) -> Arc<NodePool> {
+    if !pool.status.conditions.is_empty() {
+        return Arc::clone(pool);
+    }
+    let of_class = class.and_then(|it| conditions::find(&it.status.conditions, conditions::READY));
+    match of_class {
+        Some(ready) if ready.status != spokeshave_model::ConditionStatus::True => {
+            let mut copy = (**pool).clone();
+            copy.status.conditions.push(ready.clone());
+            Arc::new(copy)
+        }
+        _ => Arc::clone(pool),
+    }
+}
