@@ -15,7 +15,7 @@ use crate::{Trouble, reconcile::Reconciler};
 impl<C: Cluster, E, S: StateTable, Q> Reconciler<'_, C, E, S, Q> {
     /// Adds one outcome to the pool that owns `claim`, and says so in its condition when the verdict changes.
     ///
-    /// The condition is written first: killed in between, the next run counts the outcome anew.
+    /// The outcome is stored first and counts once per claim: killed in between, the next run writes the condition.
     pub async fn note_registration(&self, claim: &NodeClaim, healthy: bool) -> Result<(), Trouble> {
         let Some(pool) = self.world.pool_of(claim).await? else { return Ok(()) };
         let owns = |it: &spokeshave_model::OwnerReference| {
@@ -35,7 +35,11 @@ impl<C: Cluster, E, S: StateTable, Q> Reconciler<'_, C, E, S, Q> {
             .and_then(|it| serde_json::from_value::<Outcomes>(it.data.clone()).ok())
             .filter(|it| !it.outcomes.is_empty())
             .unwrap_or_else(|| Outcomes::recovered(said.map(|it| it == ConditionStatus::True)));
-        let is_new = outcomes.add(&claim.metadata.uid, healthy);
+        if outcomes.add(&claim.metadata.uid, healthy) {
+            let when = record.map_or(When::Absent, |it| When::Version(it.version));
+            let data = serde_json::to_value(&outcomes).unwrap_or_default();
+            self.state.write(&key, data, None, when).await?;
+        }
         let verdict = match (healthy, outcomes.verdict()) {
             (true, Verdict::Healthy) => Some(ConditionStatus::True),
             (false, Verdict::Unhealthy) => Some(ConditionStatus::False),
@@ -59,11 +63,6 @@ impl<C: Cluster, E, S: StateTable, Q> Reconciler<'_, C, E, S, Q> {
             set.set(NodePool::NODE_REGISTRATION_HEALTHY, verdict, &reason, &message, self.now);
             self.cluster.patch_status(&*pool, &changed, Precondition::ResourceVersion).await?;
             self.world.forget();
-        }
-        if is_new {
-            let when = record.map_or(When::Absent, |it| When::Version(it.version));
-            let data = serde_json::to_value(&outcomes).unwrap_or_default();
-            self.state.write(&key, data, None, when).await?;
         }
         Ok(())
     }
