@@ -144,6 +144,13 @@ pub async fn handle(
         }
     }
     let facts = Facts::new(cluster, eks, cx.settings);
+    if !targets.is_empty()
+        && let Ok(known) = facts.eks().await
+        && let Err(error) = spokeshave_ports::facts::save(state, &known).await
+    {
+        // Launches go on with what is stored; the next run stores it.
+        cx.decide(Decision::new("skip", "Cluster", Trouble::from(error).text()));
+    }
     let pass = Pass { cluster, ec2, iam, ssm, state, facts: &facts, cx, now };
     for (name, target) in &targets {
         let class = match cluster.get::<EC2NodeClass>(&ObjectKey::cluster(name)).await {
@@ -221,3 +228,6 @@ async fn retry(
 fn whole_seconds(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
+
+#[cfg(test)]
+mod tests;

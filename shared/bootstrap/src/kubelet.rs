@@ -53,9 +53,15 @@ pub fn effective(
     {
         let Some(written) = settings.get(key).and_then(Value::as_object) else { continue };
         let amounts: serde_json::Map<String, Value> = match evaluated {
-            Some(evaluated) => {
-                evaluated.iter().map(|(name, text)| (name.clone(), text.clone().into())).collect()
-            }
+            // Plain quantities stay as they are written.
+            Some(evaluated) => evaluated
+                .iter()
+                .map(|(name, text)| {
+                    let given = written.get(name).and_then(Value::as_str);
+                    let plain = given.filter(|it| it.parse::<Quantity>().is_ok());
+                    (name.clone(), plain.unwrap_or(text).into())
+                })
+                .collect(),
             None => written
                 .iter()
                 .filter(|(_, value)| {

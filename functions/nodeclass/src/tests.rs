@@ -1,0 +1,486 @@
+//! The handler against small fakes: what it calls, what it writes, and what a second run does.
+
+mod world;
+
+use serde_json::json;
+use spokeshave_model::{EC2NodeClass, NodeClaim, NodePool, conditions, hash};
+use spokeshave_ports::{StateKey, StateTable, When, fake::block_on};
+
+use self::world::World;
+
+fn condition(class: &EC2NodeClass, type_: &str) -> String {
+    let it = conditions::find(&class.status.conditions, type_).expect(type_);
+    format!("{:?} {} {}", it.status, it.reason, it.message)
+}
+
+#[test] // aws-nodeclass 2, case 1; 15, case 5
+fn a_new_class_becomes_ready() {
+    let world = World::new();
+    world.add_class(json!({}));
+    world.run("default");
+    let class = world.class();
+    assert_eq!(condition(&class, "Ready"), "True Ready ");
+    assert_eq!(class.metadata.finalizers, ["karpenter.k8s.aws/termination"]);
+    assert_eq!(
+        class.metadata.annotations["karpenter.k8s.aws/ec2nodeclass-hash"],
+        hash::ec2_node_class(&class, "QUJD")
+    );
+    assert_eq!(class.metadata.annotations["karpenter.k8s.aws/ec2nodeclass-hash-version"], "v6");
+    assert_eq!(
+        world.fake.calls.borrow().iter().filter(|it| it.contains("EC2NodeClass")).count(),
+        2,
+        "finalizer with hash, then the status"
+    );
+    assert_eq!(
+        class.status.subnets.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(),
+        ["subnet-b", "subnet-a"]
+    );
+    assert_eq!(class.status.amis.len(), 2);
+    let name = class.status.instance_profile.clone();
+    assert!(name.starts_with("demo_"), "{name}");
+    assert_eq!(
+        world.aws.mutations(),
+        [
+            format!("CreateInstanceProfile {name} /karpenter/eu-west-1/demo/uid-1/"),
+            format!("AddRoleToInstanceProfile {name} R"),
+        ]
+    );
+
+    // The second run changes nothing and asks IAM nothing.
+    world.aws.calls.borrow_mut().clear();
+    world.fake.calls.borrow_mut().clear();
+    world.run("default");
+    assert!(world.fake.calls.borrow().iter().all(|it| !it.contains("EC2NodeClass")));
+    assert!(world.aws.calls.borrow().iter().all(|it| !it.contains("Profile")));
+    assert!(world.fake.sent.borrow().is_empty(), "a class that is well needs no wake-up");
+}
+
+#[test] // aws-nodeclass 2, case 2
+fn a_conflict_stops_before_anything_is_made() {
+    let world = World::new();
+    world.add_class(json!({}));
+    world.fake.fail("patch EC2NodeClass/default", "Conflict");
+    world.run("default");
+    assert!(world.aws.mutations().is_empty());
+    assert!(world.aws.calls.borrow().iter().all(|it| it == "DescribeCluster"));
+    let sent = world.fake.sent.borrow();
+    assert_eq!(sent[0].1.reason, "Retry");
+}
+
+#[test] // aws-nodeclass 2, case 3
+fn what_was_found_is_written_although_a_call_failed() {
+    let world = World::new();
+    world.add_class(json!({}));
+    world.aws.refuse("DescribeSubnets", "RequestLimitExceeded");
+    world.run("default");
+    let class = world.class();
+    assert!(condition(&class, "AMIsReady").starts_with("True"));
+    assert!(condition(&class, "SubnetsReady").starts_with("Unknown"));
+    assert!(condition(&class, "ValidationSucceeded").starts_with("Unknown DependenciesNotReady"));
+    assert_eq!(world.fake.sent.borrow()[0].1.reason, "Retry");
+    world.aws.mend("DescribeSubnets");
+    world.run("default");
+    assert_eq!(condition(&world.class(), "Ready"), "True Ready ");
+    // An outage does not turn a working class.
+    world.aws.refuse("DescribeSubnets", "RequestLimitExceeded");
+    world.run("default");
+    assert_eq!(condition(&world.class(), "Ready"), "True Ready ");
+}
+
+#[test] // aws-nodeclass 4, case 4; B-087
+fn what_is_missing_is_looked_for_again_a_few_times() {
+    let world = World::new();
+    world.add_class(json!({"securityGroupSelectorTerms": [{"id": "sg-none"}]}));
+    world.run("default");
+    assert_eq!(
+        condition(&world.class(), "SecurityGroupsReady"),
+        "False SecurityGroupsNotFound SecurityGroupSelector did not match any SecurityGroups"
+    );
+    assert_eq!(
+        condition(&world.class(), "ValidationSucceeded"),
+        "False DependenciesNotReady Awaiting AMI, Instance Profile, Security Group, and Subnet resolution"
+    );
+    {
+        let sent = world.fake.sent.borrow();
+        assert_eq!((sent.len(), sent[0].1.reason.as_str(), sent[0].2.as_secs()), (1, "Wake", 60));
+    }
+    // The third wake-up in a row sends no fourth.
+    world.fake.sent.borrow_mut().clear();
+    world.later(60);
+    world.run_wake("default", 3);
+    assert!(world.fake.sent.borrow().is_empty());
+}
+
+#[test] // aws-nodeclass 6, cases 1, 2 and 8
+fn images_by_alias_and_by_parameter() {
+    let world = World::new();
+    world.add_class(json!({"amiSelectorTerms": [{"alias": "al2@latest"}]}));
+    world.run("default");
+    assert!(
+        condition(&world.class(), "AMIsReady").starts_with("False UnsupportedAlias AL2 images")
+    );
+    assert!(!world.aws.calls.borrow().iter().any(|it| it.starts_with("GetParameter")));
+
+    let world = World::new();
+    world.add_class(json!({
+        "amiFamily": "AL2023",
+        "amiSelectorTerms": [{"ssmParameter": "/mine"}],
+    }));
+    world.aws.parameters.borrow_mut().insert("/mine".into(), "lt-0abc".into());
+    world.run("default");
+    assert_eq!(
+        condition(&world.class(), "AMIsReady"),
+        "False AMINotFound AMISelector did not match any AMIs"
+    );
+    assert!(!world.aws.calls.borrow().iter().any(|it| it.starts_with("DescribeImages")));
+}
+
+#[test] // aws-nodeclass 6.2, the BETTER; 31
+fn a_throttled_parameter_keeps_the_images() {
+    let world = World::new();
+    world.add_class(json!({}));
+    world.run("default");
+    let before = world.class().status.amis;
+    world.later(25 * 3600);
+    world.aws.refuse("GetParameter", "ThrottlingException");
+    world.run("default");
+    assert_eq!(world.class().status.amis, before);
+    assert_eq!(condition(&world.class(), "AMIsReady"), "True AMIsReady ");
+}
+
+#[test] // aws-nodeclass 15, cases 6 and 7
+fn another_role_gets_another_profile() {
+    let world = World::new();
+    world.add_class(json!({}));
+    world.run("default");
+    let first = world.class().status.instance_profile;
+    world.edit_class(|it| it.spec.role = Some("S".into()));
+    world.later(1);
+    world.run("default");
+    let second = world.class().status.instance_profile;
+    assert_ne!(first, second);
+    for name in [&first, &second] {
+        let key = StateKey::new("profile-protected", name);
+        let record = block_on(StateTable::read(&world.fake, &key)).expect("reads");
+        assert!(record.is_some(), "{name} is protected");
+        assert!(world.aws.profiles.borrow().contains_key(name));
+    }
+    assert_eq!(world.aws.profiles.borrow()[&first].roles, ["R"]);
+
+    // The status was lost: the profile is not made again.
+    world.edit_class(|it| it.status.instance_profile = first.clone());
+    world.aws.calls.borrow_mut().clear();
+    world.run("default");
+    assert_eq!(world.class().status.instance_profile, second);
+    assert!(world.aws.mutations().is_empty());
+}
+
+#[test] // aws-nodeclass 15, case 8; B-062; B-064
+fn a_missing_role_is_said_and_leaves_nothing_behind() {
+    let world = World::new();
+    world.add_class(json!({"role": "path/to/gone"}));
+    for second in 0..20 {
+        world.run("default");
+        world.later(second * 10);
+    }
+    assert!(world.aws.profiles.borrow().is_empty());
+    assert_eq!(
+        condition(&world.class(), "InstanceProfileReady"),
+        "False RoleNotFound IAM does not know the role \"gone\""
+    );
+    let calls = world.aws.calls.borrow();
+    let created = calls.iter().filter(|it| it.starts_with("CreateInstanceProfile")).count();
+    assert!(created <= 20 && created > 1, "{created}");
+    assert!(calls.iter().any(|it| it.ends_with(" gone")), "the role is named without its path");
+}
+
+#[test] // B-062: attaching fails, and so does taking it back
+fn a_profile_left_behind_is_used_by_the_next_try() {
+    let world = World::new();
+    world.add_class(json!({}));
+    world.aws.refuse("AddRoleToInstanceProfile", "AccessDenied");
+    world.aws.refuse("DeleteInstanceProfile", "Throttling");
+    for _ in 0..5 {
+        world.run("default");
+        world.later(61);
+    }
+    assert_eq!(world.aws.profiles.borrow().len(), 1);
+    assert_eq!(
+        condition(&world.class(), "InstanceProfileReady"),
+        "False InstanceProfileNotAuthorized AccessDenied: told to fail"
+    );
+    world.aws.mend("AddRoleToInstanceProfile");
+    world.run("default");
+    assert_eq!(world.aws.profiles.borrow().len(), 1);
+    assert_eq!(condition(&world.class(), "Ready"), "True Ready ");
+}
+
+#[test] // aws-nodeclass 15.2: a profile of the user's
+fn a_given_profile_asks_iam_nothing() {
+    let world = World::new();
+    world.add_class(json!({"role": null, "instanceProfile": "mine"}));
+    world.run("default");
+    assert_eq!(world.class().status.instance_profile, "mine");
+    assert!(!world.aws.calls.borrow().iter().any(|it| it.contains("Profile")));
+}
+
+#[test] // aws-nodeclass 8, cases 1 and 7; aws-capacity 21, cases 4 and 5
+fn the_dry_runs_decide_once() {
+    let world = World::with_dry_run();
+    world.add_class(json!({}));
+    world.run("default");
+    assert_eq!(condition(&world.class(), "Ready"), "True Ready ");
+    let asked = |world: &World| -> Vec<String> {
+        let calls = world.aws.calls.borrow();
+        let of_launch = |it: &&String| {
+            ["LaunchTemplate", "Fleet", "RunInstances"].iter().any(|part| it.contains(part))
+        };
+        calls
+            .iter()
+            .filter(of_launch)
+            .map(|it| it.split(' ').next().unwrap_or_default().to_owned())
+            .collect()
+    };
+    assert_eq!(
+        asked(&world),
+        ["CreateLaunchTemplate", "CreateFleet", "RunInstances", "DeleteLaunchTemplate"]
+    );
+    world.aws.calls.borrow_mut().clear();
+    world.run("default");
+    assert!(asked(&world).is_empty(), "the verdict is remembered");
+    world.edit_class(|it| {
+        it.metadata.annotations.insert("retry".into(), "1".into());
+    });
+    world.aws.refuse("CreateFleet", "UnauthorizedOperation");
+    world.run("default");
+    assert_eq!(
+        condition(&world.class(), "ValidationSucceeded"),
+        "False CreateFleetAuthCheckFailed Controller isn't authorized to call ec2:CreateFleet: User is not authorized to perform this operation because no identity-based policy allows it"
+    );
+    // The first subnet is refused, the second passes.
+    world.aws.mend("CreateFleet");
+    world.edit_class(|it| {
+        it.metadata.annotations.insert("retry".into(), "2".into());
+    });
+    world.aws.refuse("RunInstances subnet-b", "UnauthorizedOperation");
+    world.run("default");
+    assert_eq!(condition(&world.class(), "Ready"), "True Ready ");
+}
+
+#[test] // aws-nodeclass 8, cases 3 and 4; aws-capacity 21, case 6
+fn no_verdict_is_no_change() {
+    let world = World::with_dry_run();
+    world.add_class(json!({}));
+    world.aws.refuse("CreateFleet", "RequestLimitExceeded");
+    world.run("default");
+    assert!(condition(&world.class(), "ValidationSucceeded").starts_with("Unknown"));
+    assert_eq!(world.fake.sent.borrow()[0].1.reason, "Retry");
+    assert!(world.aws.templates.borrow().is_empty(), "nothing is left behind");
+}
+
+#[test] // aws-nodeclass 8, case 5; 7
+fn kubelet_settings_are_checked() {
+    for (kubelet, family, want) in [
+        (
+            json!({"maxPod": 5}),
+            "AL2023",
+            "False InvalidKubeletConfiguration spec.kubelet: unknown field \"maxPod\"",
+        ),
+        (
+            json!({"registryPullQPS": 10}),
+            "Bottlerocket",
+            "False UnsupportedKubeletConfiguration spec.kubelet has fields not applied by the Bottlerocket AMI family that would be silently dropped: registryPullQPS",
+        ),
+        (json!({"registryPullQPS": 10}), "AL2023", "True ValidationSucceeded "),
+    ] {
+        let world = World::new();
+        world.add_class(json!({
+            "amiFamily": family,
+            "amiSelectorTerms": [{"id": "ami-std-x"}],
+            "kubelet": kubelet,
+        }));
+        world.run("default");
+        assert_eq!(condition(&world.class(), "ValidationSucceeded"), want);
+    }
+}
+
+#[test] // aws-nodeclass 16, cases 1, 2, 6 and 8; api 13, case 8
+fn a_class_goes_after_its_claims() {
+    let world = World::new();
+    world.add_class(json!({}));
+    world.run("default");
+    world.aws.add_template("karpenter.k8s.aws/1", "default");
+    world.aws.add_template("karpenter.k8s.aws/2", "other");
+    world.fake.add_json::<NodeClaim>(world::claim("nc-1"));
+    world.edit_class(|it| it.metadata.deletion_timestamp = Some(world.fake.now.get()));
+    world.run("default");
+    assert!(!world.class().metadata.finalizers.is_empty());
+    assert!(
+        world
+            .fake
+            .event_reasons()
+            .contains(&"EC2NodeClass/default WaitingOnNodeClaimTermination".to_owned())
+    );
+    world.fake.objects.borrow_mut().remove("NodeClaim/nc-1");
+
+    world.aws.refuse("DeleteLaunchTemplate", "RequestLimitExceeded");
+    world.run("default");
+    assert!(!world.class().metadata.finalizers.is_empty(), "retried");
+    world.aws.mend("DeleteLaunchTemplate");
+    world.run("default");
+    assert!(
+        world
+            .fake
+            .object::<EC2NodeClass>("default")
+            .is_none_or(|it| it.metadata.finalizers.is_empty())
+    );
+    assert!(world.aws.profiles.borrow().is_empty());
+    assert_eq!(
+        world.aws.templates.borrow().keys().cloned().collect::<Vec<_>>(),
+        ["karpenter.k8s.aws/2"]
+    );
+}
+
+#[test] // aws-nodeclass 17, cases 11 and 13
+fn a_new_formula_drifts_nobody() {
+    let world = World::new();
+    world.add_class(json!({}));
+    let old = |it: &mut EC2NodeClass| {
+        let annotations = &mut it.metadata.annotations;
+        annotations.insert("karpenter.k8s.aws/ec2nodeclass-hash".into(), "1".into());
+        annotations.insert("karpenter.k8s.aws/ec2nodeclass-hash-version".into(), "v5".into());
+    };
+    world.edit_class(old);
+    for (name, drifted) in [("x", false), ("y", true)] {
+        let mut claim = world::claim(name);
+        claim["metadata"]["annotations"] = json!({
+            "karpenter.k8s.aws/ec2nodeclass-hash": "1",
+            "karpenter.k8s.aws/ec2nodeclass-hash-version": "v5",
+        });
+        if drifted {
+            claim["status"] = json!({"conditions": [{"type": "Drifted", "status": "True"}]});
+        }
+        world.fake.add_json::<NodeClaim>(claim);
+    }
+    world.fake.fail("patch NodeClaim/x", "Unavailable");
+    world.run("default");
+    let version = |world: &World, name: &str| {
+        let claim: NodeClaim = world.fake.object(name).expect(name);
+        let of = |key: &str| claim.metadata.annotations[key].clone();
+        (
+            of("karpenter.k8s.aws/ec2nodeclass-hash-version"),
+            of("karpenter.k8s.aws/ec2nodeclass-hash"),
+        )
+    };
+    assert_eq!(world.class().metadata.annotations["karpenter.k8s.aws/ec2nodeclass-hash"], "1");
+    assert_eq!(version(&world, "y"), ("v6".into(), "1".into()));
+    world.fake.mend("patch NodeClaim/x");
+    world.run("default");
+    let new = hash::ec2_node_class(&world.class(), "QUJD");
+    assert_eq!(version(&world, "x"), ("v6".into(), new.clone()));
+    assert_eq!(version(&world, "y"), ("v6".into(), "1".into()));
+    assert_eq!(world.class().metadata.annotations["karpenter.k8s.aws/ec2nodeclass-hash"], new);
+}
+
+#[test] // aws-nodeclass 4, cases 8 and 9
+fn a_placement_group_is_remembered() {
+    let world = World::new();
+    world.add_class(json!({"placementGroupSelector": {"name": "pg-a"}}));
+    world.run("default");
+    assert!(
+        condition(&world.class(), "PlacementGroupReady")
+            .starts_with("False PlacementGroupNotFound")
+    );
+    world.aws.add_group("pg-a");
+    world.run("default");
+    assert_eq!(condition(&world.class(), "PlacementGroupReady"), "True PlacementGroupReady ");
+    world.aws.refuse("DescribePlacementGroups", "RequestLimitExceeded");
+    world.run("default");
+    assert_eq!(condition(&world.class(), "PlacementGroupReady"), "True PlacementGroupReady ");
+    block_on(StateTable::remove(
+        &world.fake,
+        &StateKey::new("placement-group", "pg-a"),
+        When::Always,
+    ))
+    .expect("removes");
+    world.run("default");
+    assert_eq!(
+        condition(&world.class(), "PlacementGroupReady"),
+        "False PlacementGroupResolutionFailed Failed to resolve placement group"
+    );
+}
+
+#[test] // aws-nodeclass 31, case 1
+fn only_one_run_makes_a_profile() {
+    let world = World::new();
+    world.add_class(json!({}));
+    let until = world.fake.now.get().saturating_add(jiff::SignedDuration::from_mins(1)).ok();
+    let lease = StateKey::new("profile-lease", "uid-1");
+    block_on(StateTable::write(&world.fake, &lease, json!({}), until, When::Absent)).expect("mine");
+    world.run("default");
+    assert!(world.aws.mutations().is_empty());
+    assert_eq!(world.fake.sent.borrow()[0].1.reason, "Retry");
+}
+
+#[test] // aws-nodeclass 21, cases 1, 2 and 5
+fn reserved_claims_are_kept_honest() {
+    let world = World::new();
+    let mut claim = world::claim("a");
+    claim["metadata"]["labels"] = json!({
+        "karpenter.sh/capacity-type": "reserved",
+        "karpenter.k8s.aws/capacity-reservation-id": "cr-1",
+        "karpenter.k8s.aws/capacity-reservation-type": "default",
+    });
+    claim["status"] = json!({"providerID": "aws:///eu-west-1a/i-1"});
+    world.fake.add_json::<NodeClaim>(claim);
+    let mut block = world::claim("b");
+    block["metadata"]["labels"] = json!({
+        "karpenter.sh/capacity-type": "reserved",
+        "karpenter.k8s.aws/capacity-reservation-id": "cr-block",
+    });
+    world.fake.add_json::<NodeClaim>(block);
+    world.aws.add_block("cr-block", world.fake.now.get());
+    world.aws.add_instance("i-1");
+    world.run_all();
+    let claim: NodeClaim = world.fake.object("a").expect("there");
+    assert_eq!(claim.metadata.label("karpenter.sh/capacity-type"), Some("on-demand"));
+    assert_eq!(claim.metadata.label("karpenter.k8s.aws/capacity-reservation-id"), None);
+    assert!(world.fake.calls.borrow().contains(&"delete NodeClaim/b".to_owned()));
+}
+
+#[test] // aws-capacity 21, cases 1 and 8
+fn the_type_that_is_asked_for() {
+    let world = World::with_dry_run();
+    world.add_class(json!({}));
+    for (name, requirement) in [
+        (
+            "a",
+            json!({"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["g4dn.8xlarge", "c6g.large"]}),
+        ),
+        (
+            "b",
+            json!({"key": "karpenter.k8s.aws/instance-tenancy", "operator": "In", "values": ["dedicated"]}),
+        ),
+    ] {
+        world.fake.add_json::<NodePool>(json!({
+            "metadata": {"name": name},
+            "spec": {"template": {"spec": {
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                "requirements": [requirement],
+            }}},
+        }));
+    }
+    world.run("default");
+    assert_eq!(condition(&world.class(), "Ready"), "True Ready ");
+    assert_eq!(world.aws.tenancies.borrow().as_slice(), ["dedicated"]);
+}
+
+#[test]
+fn a_malformed_message_goes_alone() {
+    let world = World::new();
+    world.add_class(json!({}));
+    let answer = world.run_bodies(&["nonsense", &world::named("default", "NodeClassChanged", 0)]);
+    assert!(answer.failures.is_empty());
+    assert_eq!(condition(&world.class(), "Ready"), "True Ready ");
+    assert!(world.fake.decisions.borrow().iter().any(|it| it.action == "drop" && it.error));
+}
