@@ -16,7 +16,7 @@ use spokeshave_lambda::{BatchAnswer, SqsBatch};
 use spokeshave_model::{Kind, NodeClaim};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Ec2, Invocation, Key, Queues, StateError,
-    StateTable,
+    StateTable, stack,
     wakes::{self, WakeError},
 };
 
@@ -76,6 +76,17 @@ pub async fn handle(
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
     let mut answer = BatchAnswer::done();
+    match stack::observes_only(state).await {
+        Ok(false) => {}
+        // Another autoscaler is at work; once it is gone, the bridge tells us everything anew.
+        Ok(true) => return answer,
+        Err(error) => {
+            let reason = Trouble::from(error).text();
+            cx.decide(Decision::new("retry", "StateTable/stack", reason));
+            batch.records.iter().for_each(|it| answer.retry(it));
+            return answer;
+        }
+    }
     let world = World::new(cluster);
     let now = whole_seconds(cx.now);
     let mut targets = Targets::default();
@@ -84,13 +95,15 @@ pub async fn handle(
             Ok(work) => work,
             Err(error) => {
                 let reason = format!("malformed message: {error}");
-                cx.decide(Decision::new("drop", record.message_id.as_str(), reason).as_error());
+                let object = format!("Message/{}", record.message_id);
+                cx.decide(Decision::new("drop", object, reason).as_error());
                 continue;
             }
         };
         let sent_at = record.sent_at().map_or(now, whole_seconds).min(now);
         if let Err(error) = targets.add(index, &work, sent_at, cluster, &world).await {
-            cx.decide(Decision::new("retry", record.message_id.as_str(), error.text()));
+            let object = format!("Message/{}", record.message_id);
+            cx.decide(Decision::new("retry", object, error.text()));
             answer.retry(record);
         }
     }

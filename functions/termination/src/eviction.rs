@@ -39,7 +39,10 @@ impl<C: Cluster, E, S, Q> Run<'_, C, E, S, Q> {
                 failure.get_or_insert(error);
             }
         }
-        failure.map_or(Ok(()), |error| Err(error.into()))
+        match failure {
+            None => Ok(()),
+            Some(error) => Err(error.into()),
+        }
     }
 
     async fn evict(&self, node: &Node, pod: &Pod, reason: &str) -> Result<(), ClusterError> {

@@ -15,7 +15,7 @@ use spokeshave_lambda::{BatchAnswer, SqsBatch};
 use spokeshave_model::{InstanceId, Kind, NodeClaim, core::Node};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Ec2, Invocation, Key, Queues, StateError,
-    StateTable,
+    StateTable, stack,
     wakes::{self, WakeError},
 };
 
@@ -75,6 +75,17 @@ pub async fn handle(
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
     let mut answer = BatchAnswer::done();
+    match stack::observes_only(state).await {
+        Ok(false) => {}
+        // Another autoscaler is at work; once it is gone, the bridge tells us everything anew.
+        Ok(true) => return answer,
+        Err(error) => {
+            let reason = Trouble::from(error).text();
+            cx.decide(Decision::new("retry", "StateTable/stack", reason));
+            batch.records.iter().for_each(|it| answer.retry(it));
+            return answer;
+        }
+    }
     let now = whole_seconds(cx.now);
     let mut targets = Targets::default();
     for (index, record) in batch.records.iter().enumerate() {
@@ -82,13 +93,15 @@ pub async fn handle(
             Ok(work) => work,
             Err(error) => {
                 let reason = format!("malformed message: {error}");
-                cx.decide(Decision::new("drop", record.message_id.as_str(), reason).as_error());
+                let object = format!("Message/{}", record.message_id);
+                cx.decide(Decision::new("drop", object, reason).as_error());
                 continue;
             }
         };
         if let Err(error) = targets.add(index, &work, cluster).await {
             let reason = Trouble::from(error).text();
-            cx.decide(Decision::new("retry", record.message_id.as_str(), reason));
+            let object = format!("Message/{}", record.message_id);
+            cx.decide(Decision::new("retry", object, reason));
             answer.retry(record);
         }
     }

@@ -1,4 +1,5 @@
 //! The function against its fakes: whole ends of nodes, with processes that die at every port call.
+#![allow(clippy::needless_pass_by_value)] // Builders take literals.
 
 #[path = "../../lifecycle/tests/support/mod.rs"]
 mod support;
@@ -88,7 +89,7 @@ fn play(stage: &Stage, until: Timestamp) {
         stage.advance(next);
         if next == sweep {
             stage.message(Concern::Termination, "Sweep", &[]);
-            sweep = sweep + SignedDuration::from_mins(10);
+            sweep += SignedDuration::from_mins(10);
         }
     }
 }
@@ -362,14 +363,15 @@ fn odd_messages_do_no_harm() {
 #[test]
 fn a_process_may_die_at_any_call() {
     let scene = || {
-        let stage = deleted_node("10:00:00", json!("1h"));
+        let stage = deleted_node("10:00:00", json!("2m"));
         pod(&stage, "web", json!({}));
-        pod(&stage, "job", json!({"spec": {"terminationGracePeriodSeconds": 7200}}));
+        pod(&stage, "job", json!({"spec": {"terminationGracePeriodSeconds": 60}}));
+        stage.blocked.borrow_mut().insert("job".into());
         stage.message(Concern::Termination, "NodeClaimDeleting", &["NodeClaim/c"]);
         stage
     };
     let undisturbed = scene();
-    play(&undisturbed, at("11:30:00"));
+    play(&undisturbed, at("10:15:00"));
     assert!(is_over(&undisturbed));
     let total = undisturbed.calls.get();
     assert!(total > 30, "{total} calls");
@@ -377,7 +379,7 @@ fn a_process_may_die_at_any_call() {
         for kill in [Kill::Before(call), Kill::After(call)] {
             let stage = scene();
             stage.kill.set(kill);
-            play(&stage, at("11:30:00"));
+            play(&stage, at("10:15:00"));
             assert!(is_over(&stage), "{kill:?} of {total}");
             let ends = calls(&stage, &["evict", "terminate"]);
             assert_eq!(ends.first().map(String::as_str), Some("evict Pod/default/web"), "{kill:?}");

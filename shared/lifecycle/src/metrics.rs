@@ -1,6 +1,6 @@
 //! Labels of the metrics of claims and nodes. Names are Karpenter's.
 
-use spokeshave_model::{NodeClaim, labels};
+use spokeshave_model::{NodeClaim, duration::PlainDuration, labels};
 
 pub const CLAIMS_DISRUPTED: &str = "karpenter_nodeclaims_disrupted_total";
 pub const PODS_DISRUPTION_INITIATED: &str = "karpenter_pods_disruption_initiated_total";
@@ -19,7 +19,7 @@ pub const EVICTION_REQUESTS: &str = "karpenter_pods_eviction_requests_total";
 
 /// How a claim's end is bounded: `graceful` without a grace period, `forceful` with none left, else `eventual`.
 pub fn termination_mode(claim: &NodeClaim) -> &'static str {
-    match claim.spec.termination_grace_period.as_ref().and_then(|it| it.get()) {
+    match claim.spec.termination_grace_period.as_ref().and_then(PlainDuration::get) {
         None => "graceful",
         Some(length) if length.is_positive() => "eventual",
         Some(_) => "forceful",

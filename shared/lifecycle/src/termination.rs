@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{
     ConditionStatus, InstanceId, NodeClaim, ProviderId, TaintEffect,
     core::{Node, Pod, VolumeAttachment},
+    duration::PlainDuration,
     labels,
     pod_classes::disrupted_taint,
 };
@@ -200,7 +201,8 @@ pub fn decide_claim(view: &ClaimView<'_>, now: Timestamp) -> Next<'static> {
 
 /// A grace period becomes a deadline when the deletion begins. One that is there is never changed.
 fn set_deadline(claim: &mut NodeClaim, deleted_at: Timestamp, act: &mut Act<'_>) {
-    let Some(grace) = claim.spec.termination_grace_period.as_ref().and_then(|it| it.get()) else {
+    let Some(grace) = claim.spec.termination_grace_period.as_ref().and_then(PlainDuration::get)
+    else {
         return;
     };
     if claim.metadata.annotation(labels::TERMINATION_TIMESTAMP).is_some() {

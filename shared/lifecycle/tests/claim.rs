@@ -1,4 +1,5 @@
 //! The reconciler of a living claim, case by case.
+#![allow(clippy::needless_pass_by_value)] // Builders take literals.
 
 mod builders;
 

@@ -1,4 +1,5 @@
 //! Drift by pool and by instance type.
+#![allow(clippy::needless_pass_by_value)] // Builders take literals.
 
 mod builders;
 

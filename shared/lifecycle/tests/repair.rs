@@ -1,4 +1,5 @@
 //! Node repair, case by case; and DRA drivers.
+#![allow(clippy::needless_pass_by_value)] // Builders take literals.
 
 mod builders;
 

@@ -1,4 +1,5 @@
 //! The end of claims and nodes, case by case.
+#![allow(clippy::needless_pass_by_value)] // Builders take literals.
 
 mod builders;
 
