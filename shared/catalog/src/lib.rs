@@ -8,6 +8,7 @@
 pub mod builtin;
 pub mod capacity;
 mod catalog;
+pub mod describe;
 pub mod description;
 pub mod expressions;
 pub mod kubelet;

@@ -1,0 +1,363 @@
+//! What `aws ec2 describe-instance-types`, `describe-instance-type-offerings` and `describe-spot-price-history` print, as
+//! the ports' types. Every entry is taken: the filters of the live calls do not apply here.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use spokeshave_ports::ec2::{
+    AcceleratorInfo, EbsInfo, GpuInfo, InstanceStorageInfo, InstanceTypeInfo, NetworkInfo,
+    NeuronInfo, SpotPrice,
+};
+
+/// An answer that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {problem}")]
+pub struct DescribeError {
+    /// `InstanceTypes[3].MemoryInfo.SizeInMiB`; `.` for the whole document.
+    pub path: String,
+    pub problem: String,
+    /// 1-based; 0 when unknown.
+    pub line: usize,
+}
+
+/// `null` like an absent field.
+fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+macro_rules! answer {
+    ($name:ident { $($field:ident: $type:ty = $json:literal,)+ }) => {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct $name {
+            $(#[serde(rename = $json, deserialize_with = "lenient")] $field: $type,)+
+        }
+    };
+}
+
+answer!(Types { types: Vec<Type> = "InstanceTypes", });
+answer!(Offerings { offerings: Vec<Offered> = "InstanceTypeOfferings", });
+answer!(History { history: Vec<Spot> = "SpotPriceHistory", });
+answer!(Type {
+    name: String = "InstanceType",
+    usage_classes: Vec<String> = "SupportedUsageClasses",
+    virtualization: Vec<String> = "SupportedVirtualizationTypes",
+    burstable: bool = "BurstablePerformanceSupported",
+    bare_metal: bool = "BareMetal",
+    hypervisor: String = "Hypervisor",
+    processor: Processor = "ProcessorInfo",
+    vcpus: Vcpus = "VCpuInfo",
+    memory: Memory = "MemoryInfo",
+    ebs: Ebs = "EbsInfo",
+    network: Network = "NetworkInfo",
+    placement: Placement = "PlacementGroupInfo",
+    gpus: Gpus = "GpuInfo",
+    neuron: Neuron = "NeuronInfo",
+    accelerators: Accelerators = "InferenceAcceleratorInfo",
+    storage: Storage = "InstanceStorageInfo",
+    enclaves: String = "NitroEnclavesSupport",
+    current: bool = "CurrentGeneration",
+    hosts: bool = "DedicatedHostsSupported",
+});
+answer!(Processor {
+    architectures: Vec<String> = "SupportedArchitectures",
+    manufacturer: String = "Manufacturer",
+    clock: Option<f64> = "SustainedClockSpeedInGhz",
+    features: Vec<String> = "SupportedFeatures",
+});
+answer!(Vcpus { vcpus: i64 = "DefaultVCpus", cores: i64 = "DefaultCores", });
+answer!(Memory { mib: i64 = "SizeInMiB", });
+answer!(Ebs {
+    support: String = "EbsOptimizedSupport",
+    optimized: EbsOptimized = "EbsOptimizedInfo",
+});
+answer!(EbsOptimized {
+    max: Option<i64> = "MaximumBandwidthInMbps",
+    baseline: Option<i64> = "BaselineBandwidthInMbps",
+});
+answer!(Network {
+    interfaces: i64 = "MaximumNetworkInterfaces",
+    ipv4: i64 = "Ipv4AddressesPerInterface",
+    encryption: bool = "EncryptionInTransitSupported",
+    default_card: i64 = "DefaultNetworkCardIndex",
+    cards: Vec<Card> = "NetworkCards",
+    efa: Option<Efa> = "EfaInfo",
+    ena: String = "EnaSupport",
+});
+answer!(Card { index: i64 = "NetworkCardIndex", interfaces: i64 = "MaximumNetworkInterfaces", });
+answer!(Efa { max: Option<i64> = "MaximumEfaInterfaces", });
+answer!(Placement { strategies: Vec<String> = "SupportedStrategies", });
+answer!(Gpus { gpus: Vec<Gpu> = "Gpus", });
+answer!(Gpu {
+    name: String = "Name",
+    manufacturer: String = "Manufacturer",
+    count: i64 = "Count",
+    memory: Memory = "MemoryInfo",
+});
+answer!(Neuron { devices: Vec<NeuronDevice> = "NeuronDevices", });
+answer!(NeuronDevice { name: String = "Name", count: i64 = "Count", cores: Cores = "CoreInfo", });
+answer!(Cores { count: i64 = "Count", });
+answer!(Accelerators { accelerators: Vec<Accelerator> = "Accelerators", });
+answer!(Accelerator {
+    name: String = "Name",
+    manufacturer: String = "Manufacturer",
+    count: i64 = "Count",
+});
+answer!(Storage { total: Option<i64> = "TotalSizeInGB", nvme: String = "NvmeSupport", });
+answer!(Offered {
+    instance_type: String = "InstanceType",
+    location: String = "Location",
+    kind: String = "LocationType",
+});
+answer!(Spot {
+    instance_type: String = "InstanceType",
+    zone: String = "AvailabilityZone",
+    price: Price = "SpotPrice",
+    timestamp: String = "Timestamp",
+});
+
+/// EC2 prints prices as text; a number is taken too.
+#[derive(Default, Deserialize)]
+#[serde(untagged)]
+enum Price {
+    Text(String),
+    Number(f64),
+    #[default]
+    None,
+}
+
+/// Reads `{"<key>": [...]}`, or the list alone.
+fn read<T: DeserializeOwned>(text: &str, key: &str) -> Result<T, DescribeError> {
+    let is_list = text.trim_start().starts_with('[');
+    let wrapped;
+    let document = if is_list {
+        wrapped = format!("{{\"{key}\":{text}}}");
+        wrapped.as_str()
+    } else {
+        text
+    };
+    let mut deserializer = serde_json::Deserializer::from_str(document);
+    let value: T = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let inner = error.into_inner();
+        let line = inner.line();
+        let mut problem = inner.to_string();
+        if let Some(at) = problem.rfind(" at line ") {
+            problem.truncate(at);
+        }
+        DescribeError { path, problem, line }
+    })?;
+    deserializer.end().map_err(|error| DescribeError {
+        path: ".".to_owned(),
+        problem: "text after the document".to_owned(),
+        line: error.line(),
+    })?;
+    Ok(value)
+}
+
+fn nameless(key: &str, at: usize, field: &str) -> DescribeError {
+    DescribeError { path: format!("{key}[{at}].{field}"), problem: "is missing".into(), line: 0 }
+}
+
+/// The instance types of a DescribeInstanceTypes answer.
+///
+/// # Errors
+/// The first value of the wrong type, an entry without a name, or no JSON at all.
+pub fn instance_types(text: &str) -> Result<Vec<InstanceTypeInfo>, DescribeError> {
+    const KEY: &str = "InstanceTypes";
+    let answer: Types = read(text, KEY)?;
+    let mut types = Vec::with_capacity(answer.types.len());
+    for (at, it) in answer.types.into_iter().enumerate() {
+        if it.name.is_empty() {
+            return Err(nameless(KEY, at, "InstanceType"));
+        }
+        types.push(InstanceTypeInfo {
+            name: it.name,
+            usage_classes: it.usage_classes,
+            virtualization: it.virtualization,
+            burstable: it.burstable,
+            bare_metal: it.bare_metal,
+            hypervisor: it.hypervisor,
+            architectures: it.processor.architectures,
+            cpu_manufacturer: it.processor.manufacturer,
+            clock_ghz: it.processor.clock,
+            cores: it.vcpus.cores,
+            vcpus: it.vcpus.vcpus,
+            memory_mib: it.memory.mib,
+            ebs: EbsInfo {
+                optimized_support: it.ebs.support,
+                max_bandwidth_mbps: it.ebs.optimized.max,
+                baseline_bandwidth_mbps: it.ebs.optimized.baseline,
+            },
+            network: NetworkInfo {
+                max_interfaces: it.network.interfaces,
+                ipv4_per_interface: it.network.ipv4,
+                encryption_in_transit: it.network.encryption,
+                default_card: it.network.default_card,
+                cards: it.network.cards.iter().map(|card| (card.index, card.interfaces)).collect(),
+                max_efa: it.network.efa.and_then(|it| it.max),
+                ena_support: it.network.ena,
+            },
+            placement_strategies: it.placement.strategies,
+            gpus: it
+                .gpus
+                .gpus
+                .into_iter()
+                .map(|gpu| GpuInfo {
+                    name: gpu.name,
+                    manufacturer: gpu.manufacturer,
+                    count: gpu.count,
+                    memory_mib: gpu.memory.mib,
+                })
+                .collect(),
+            neuron: it
+                .neuron
+                .devices
+                .into_iter()
+                .map(|device| NeuronInfo {
+                    name: device.name,
+                    count: device.count,
+                    cores_per_device: device.cores.count,
+                })
+                .collect(),
+            accelerators: it
+                .accelerators
+                .accelerators
+                .into_iter()
+                .map(|device| AcceleratorInfo {
+                    name: device.name,
+                    manufacturer: device.manufacturer,
+                    count: device.count,
+                })
+                .collect(),
+            instance_storage: it.storage.total.map(|total_gb| InstanceStorageInfo {
+                total_gb,
+                nvme: it.storage.nvme != "unsupported",
+            }),
+            nitro_enclaves: it.enclaves,
+            processor_features: it.processor.features,
+            current_generation: it.current,
+            dedicated_hosts: it.hosts,
+        });
+    }
+    Ok(types)
+}
+
+/// An entry of a DescribeInstanceTypeOfferings answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    pub instance_type: String,
+    /// A zone, zone id or region, as `kind` says.
+    pub location: String,
+    /// `availability-zone`, `availability-zone-id` or `region`; empty when not told.
+    pub kind: String,
+}
+
+/// The offerings of a DescribeInstanceTypeOfferings answer.
+///
+/// # Errors
+/// As [`instance_types`].
+pub fn offerings(text: &str) -> Result<Vec<Location>, DescribeError> {
+    const KEY: &str = "InstanceTypeOfferings";
+    let answer: Offerings = read(text, KEY)?;
+    answer
+        .offerings
+        .into_iter()
+        .enumerate()
+        .map(|(at, it)| {
+            if it.instance_type.is_empty() {
+                return Err(nameless(KEY, at, "InstanceType"));
+            }
+            if it.location.is_empty() {
+                return Err(nameless(KEY, at, "Location"));
+            }
+            Ok(Location { instance_type: it.instance_type, location: it.location, kind: it.kind })
+        })
+        .collect()
+}
+
+/// The prices of a DescribeSpotPriceHistory answer, in its order. Entries whose price is no number have none here; those
+/// without a time have none, so that [`crate::Catalog::merge_spot`] skips both.
+///
+/// # Errors
+/// As [`instance_types`].
+pub fn spot_prices(text: &str) -> Result<Vec<SpotPrice>, DescribeError> {
+    let answer: History = read(text, "SpotPriceHistory")?;
+    let prices = answer.history.into_iter().map(|it| SpotPrice {
+        instance_type: it.instance_type,
+        zone: it.zone,
+        price: match it.price {
+            Price::Number(price) => price,
+            Price::Text(text) => text.trim().parse().unwrap_or(f64::NAN),
+            Price::None => f64::NAN,
+        },
+        timestamp: time(&it.timestamp),
+    });
+    Ok(prices.collect())
+}
+
+/// RFC 3339, as the AWS command prints times (`2026-01-01T10:00:00+00:00`). Anything else that is there still says that the
+/// entry has a time.
+fn time(text: &str) -> Option<Timestamp> {
+    if text.is_empty() { None } else { Some(text.parse().unwrap_or(Timestamp::UNIX_EPOCH)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_the_aws_command_prints() {
+        let text = r#"{"InstanceTypes": [{"InstanceType": "p5.48xlarge",
+            "SupportedUsageClasses": ["on-demand", "capacity-block"], "Hypervisor": "nitro", "BareMetal": false,
+            "ProcessorInfo": {"SupportedArchitectures": ["x86_64"], "SustainedClockSpeedInGhz": 3.6, "Manufacturer": "AMD",
+                "SupportedFeatures": ["nested-virtualization"]},
+            "VCpuInfo": {"DefaultVCpus": 192, "DefaultCores": 96}, "MemoryInfo": {"SizeInMiB": 2097152},
+            "EbsInfo": {"EbsOptimizedSupport": "default", "EbsOptimizedInfo": {"MaximumBandwidthInMbps": 80000}},
+            "NetworkInfo": {"MaximumNetworkInterfaces": 64, "Ipv4AddressesPerInterface": 50, "EnaSupport": "required",
+                "NetworkCards": [{"NetworkCardIndex": 0, "MaximumNetworkInterfaces": 2}],
+                "EfaInfo": {"MaximumEfaInterfaces": 32}, "EncryptionInTransitSupported": true},
+            "GpuInfo": {"Gpus": [{"Name": "H100", "Manufacturer": "NVIDIA", "Count": 8, "MemoryInfo": {"SizeInMiB": 81920}}]},
+            "InstanceStorageInfo": {"TotalSizeInGB": 30400, "NvmeSupport": "required"},
+            "PlacementGroupInfo": null, "NitroEnclavesSupport": "supported"}], "NextToken": "x"}"#;
+        let types = instance_types(text).expect("readable");
+        let [it] = &types[..] else { panic!("one type") };
+        assert_eq!((it.name.as_str(), it.vcpus, it.memory_mib), ("p5.48xlarge", 192, 2_097_152));
+        assert_eq!(it.network.cards, [(0, 2)]);
+        assert_eq!(it.network.max_efa, Some(32));
+        assert_eq!(it.processor_features, ["nested-virtualization"]);
+        assert_eq!(it.gpus[0].memory_mib, 81_920);
+        assert_eq!(it.instance_storage, Some(InstanceStorageInfo { total_gb: 30_400, nvme: true }));
+        assert!(it.placement_strategies.is_empty());
+        // A list alone is taken too.
+        assert_eq!(instance_types("[]").expect("readable"), []);
+    }
+
+    #[test] // aws-capacity 8.3
+    fn prices_that_are_no_numbers_have_none() {
+        let text = r#"{"SpotPriceHistory": [
+            {"InstanceType": "a", "AvailabilityZone": "z", "SpotPrice": "0.0350", "Timestamp": "2026-01-01T10:00:00+00:00"},
+            {"InstanceType": "a", "AvailabilityZone": "z", "SpotPrice": "none", "Timestamp": "2026-01-01T10:00:00Z"},
+            {"InstanceType": "a", "AvailabilityZone": "z", "SpotPrice": "0.1"}]}"#;
+        let prices = spot_prices(text).expect("readable");
+        assert_eq!(prices[0].price, 0.035);
+        assert!(prices[1].price.is_nan());
+        assert_eq!(prices[2].timestamp, None);
+    }
+
+    #[test]
+    fn errors_name_the_place() {
+        let wrong = r#"{"InstanceTypes": [{"InstanceType": "a"},
+            {"InstanceType": "b", "MemoryInfo": {"SizeInMiB": "8192"}}]}"#;
+        let error = instance_types(wrong).expect_err("wrong type");
+        assert_eq!(error.path, "InstanceTypes[1].MemoryInfo.SizeInMiB");
+        assert_eq!(error.line, 2);
+        let error = instance_types(r#"{"InstanceTypes": [{}]}"#).expect_err("no name");
+        assert_eq!(error.to_string(), "InstanceTypes[0].InstanceType: is missing");
+        assert!(instance_types("{").is_err());
+        assert!(offerings(r#"{"InstanceTypeOfferings": [{"InstanceType": "a"}]}"#).is_err());
+    }
+}
