@@ -105,15 +105,14 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             }
         };
         let nodes = nodes.clone().unwrap_or_default();
-        let deleted: Vec<Object> =
+        let leaving: Vec<Object> =
             nodes.iter().map(|it| Object::Node(it.metadata.name.clone())).collect();
         let scene = Scene { claim: Some(claim.clone()), nodes, target };
         self.carry_out(&scene, &act, Key::of(&*claim)).await?;
         if act.again {
             return Ok(vec![Object::Claim(name.to_owned())]);
         }
-        let began = act.actions.iter().any(|it| matches!(it, Action::DeleteNode { .. }));
-        Ok(if began { deleted } else { Vec::new() })
+        Ok(leaving)
     }
 
     async fn look_at_node(&self, name: &str, target: &Target) -> Result<Vec<Object>, Trouble> {
