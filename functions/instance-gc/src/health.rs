@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use jiff::SignedDuration;
 use serde_json::json;
 use spokeshave_interruption::{
-    ActionKind, ClaimView, View,
+    ActionKind, View,
     status::{self, Category, Check, Report},
 };
 use spokeshave_model::{NodeClaim, labels};
@@ -101,7 +101,7 @@ pub(crate) async fn run(
         .list::<NodeClaim>(&Selector::all())
         .await
         .map_err(|error| again("NodeClaim/all", error.to_string()))?;
-    let view = View::new(claims.iter().map(|it| ClaimView::from(&**it)));
+    let view = View::of(messages.iter().map(|(_, it)| it), claims.iter().map(|it| &**it));
     let mut current: BTreeSet<String> = BTreeSet::new();
     let mut outcome = Ok(());
     for (category, message) in &messages {

@@ -142,7 +142,7 @@ async fn look(
     cx: &Invocation<'_>,
 ) -> Result<View, ClusterError> {
     let claims = cluster.list::<NodeClaim>(&Selector::all()).await?;
-    let mut view = View::new(claims.iter().map(|it| ClaimView::from(&**it)));
+    let mut view = View::of(messages.iter().map(|(_, it)| it), claims.iter().map(|it| &**it));
     let has = |kind| messages.iter().any(|(_, message)| message.kind == kind);
     if has(Kind::RebalanceRecommendation) {
         let pools = cluster.list::<NodePool>(&Selector::all()).await?;

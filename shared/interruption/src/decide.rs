@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use rustc_hash::FxHashSet;
 use spokeshave_model::{
     InstanceId, NodeClaim, NodePool, ProviderId, Uid,
     core::Node,
@@ -139,6 +140,30 @@ impl View {
             }
         }
         view
+    }
+
+    /// A view of those among `claims` that `messages` are about: a few of thousands.
+    pub fn of<'c, 'm>(
+        messages: impl IntoIterator<Item = &'m Message>,
+        claims: impl IntoIterator<Item = &'c NodeClaim>,
+    ) -> Self {
+        let mut instances: FxHashSet<&str> = FxHashSet::default();
+        let mut reservations: FxHashSet<&str> = FxHashSet::default();
+        for message in messages {
+            instances.extend(message.instance_ids.iter().map(InstanceId::as_str));
+            reservations.extend(message.reservation_id.as_deref());
+        }
+        let concerned = |claim: &&NodeClaim| {
+            // Most claims are not concerned: the cheap test comes first, the exact one is made for those that are.
+            let id = claim.status.provider_id.as_str().rsplit('/').next().unwrap_or_default();
+            instances.contains(id)
+                || (!reservations.is_empty()
+                    && claim
+                        .metadata
+                        .label(RESERVATION_ID)
+                        .is_some_and(|it| reservations.contains(it)))
+        };
+        Self::new(claims.into_iter().filter(concerned).map(ClaimView::from))
     }
 
     /// Adds nodes; of several with one instance id the first by name counts.
