@@ -9,7 +9,7 @@ use std::{
     any::Any,
     future::Future,
     panic::AssertUnwindSafe,
-    pin::pin,
+    pin::{Pin, pin},
     task::Poll,
     time::{Duration, SystemTime},
 };
@@ -126,7 +126,9 @@ impl Startup {
         lambda_runtime::run(service_fn(|event: LambdaEvent<Value>| async move {
             let cx = self.begin(&event.context);
             let request_id = event.context.request_id.as_str();
-            let outcome = caught(handler(event.payload, request_id, &cx)).await;
+            let handling: Pin<Box<dyn Future<Output = Result<Value, String>> + '_>> =
+                Box::pin(handler(event.payload, request_id, &cx));
+            let outcome = caught(handling).await;
             let outcome = outcome.unwrap_or_else(|panic| Err(format!("panic: {panic}")));
             if let Err(reason) = &outcome {
                 cx.decide(Decision::new("fail", "Event", reason.as_str()).as_error());
@@ -236,7 +238,9 @@ where
     H: AsyncFn(&SqsBatch, &Invocation<'_>) -> BatchAnswer,
 {
     let left = time_left(cx.deadline, SystemTime::now());
-    match tokio::time::timeout(left, caught(handler(batch, cx))).await {
+    // Boxed without its type: futures of futures of clients are too deep for the compiler otherwise.
+    let handling: Pin<Box<dyn Future<Output = BatchAnswer> + '_>> = Box::pin(handler(batch, cx));
+    match tokio::time::timeout(left, caught(handling)).await {
         Ok(Ok(answer)) => Outcome::Answered(answer),
         Ok(Err(panic)) => {
             let ids: Vec<&str> = batch.records.iter().map(|it| it.message_id.as_str()).collect();

@@ -1,6 +1,11 @@
 //! Reaching an API server: by end point and bearer tokens (EKS), or by kubeconfig or the pod's own account.
 
-use std::{future::Future, sync::Mutex, sync::PoisonError, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderValue, Request, StatusCode, header};
@@ -147,7 +152,10 @@ impl<L: Login> Connection<L> {
     async fn once(&self, request: &Request<Vec<u8>>) -> Result<String, kube::Error> {
         let client = self.client().await?;
         let request = self.authorized(request).await?;
-        match tokio::time::timeout(ANSWER_TIMEOUT, client.request_text(request)).await {
+        // Boxed without its type: the client's own layers are deep, and so are the callers.
+        let answer: Pin<Box<dyn Future<Output = _> + Send + '_>> =
+            Box::pin(client.request_text(request));
+        match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
             Ok(outcome) => outcome,
             Err(_) => Err(kube::Error::Service("no answer in time".into())),
         }
