@@ -12,6 +12,7 @@ use spokeshave_model::{
 };
 use spokeshave_scheduling::{Batch, PlannedClaim, Planner, ReservedMode, eligibility};
 
+use super::plan_disruption::{self, Disruption};
 use crate::{ExitStatus, Failure, Output, input, settings::SettingsArgs};
 use world::{Source, World};
 
@@ -80,6 +81,15 @@ struct Answer {
     setup_millis: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     explain: Option<Explanation>,
+}
+
+/// One object: the plan, and with `--disruption` what disruption would do.
+#[derive(Debug, Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    answer: &'a Answer,
+    #[serde(flatten)]
+    disruption: Option<&'a Disruption>,
 }
 
 #[derive(Debug, Serialize)]
@@ -172,6 +182,7 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
         ));
     }
     let (answer, found) = answer(&world, &wanted, explain.as_ref());
+    let disruption = args.disruption.then(|| plan_disruption::of(&world));
     if let Some(key) = &explain
         && !found
     {
@@ -179,11 +190,12 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
             .fix("name a pod of --pods, or one of --cluster that waits for a place"));
     }
     if out.is_json() {
-        let value = serde_json::to_value(&answer)
-            .map_err(|error| Failure::new(format!("cannot write the answer: {error}")))?;
-        out.json(&value)?;
+        out.json(&Whole { answer: &answer, disruption: disruption.as_ref() })?;
     } else {
         text::print(&answer, cluster.skipped, out)?;
+        if let Some(disruption) = &disruption {
+            plan_disruption::print(disruption, out)?;
+        }
     }
     Ok(ExitStatus::Answered)
 }

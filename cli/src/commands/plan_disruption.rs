@@ -1,0 +1,404 @@
+//! What `plan --disruption` adds: the commands of one disruption pass, the nodes that were left and why, and budgets.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use spokeshave_disruption::{
+    Command, Method, Reason, Scheduler, View,
+    allowance::Allowances,
+    candidates::Survey,
+    memory::Memory,
+    methods::NoLimit,
+    pass,
+    scheduler::{marked_names, template},
+};
+use spokeshave_lifecycle::drift::pool_reason;
+use spokeshave_model::{
+    EC2NodeClass, Kind, NodeClaim, Settings, conditions::ConditionStatus, core::Pod, hash, labels,
+};
+use spokeshave_nodeclass::drift::{ami_drift, static_drift};
+use spokeshave_scheduling::{ClusterView, Options, PoolInput};
+
+use super::plan::world::World;
+use crate::{Failure, Output, output::Colour};
+
+/// The part of the answer that is about disruption.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Disruption {
+    pub commands: Vec<CommandRow>,
+    /// Sorted by node.
+    pub not_considered: Vec<LeftRow>,
+    /// By pool, then by reason.
+    pub budgets: Vec<BudgetRow>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandRow {
+    pub method: &'static str,
+    pub reason: &'static str,
+    /// Nodes, in the order in which they were chosen.
+    pub candidates: Vec<String>,
+    pub replacements: Vec<ReplacementRow>,
+    /// Dollars.
+    pub saving_per_hour: f64,
+    pub why: String,
+    /// Dollars per hour of the candidates.
+    pub price_before: f64,
+    /// Dollars per hour of the cheapest launch of every replacement.
+    pub price_after: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplacementRow {
+    pub node_pool: String,
+    /// Cheapest first.
+    pub instance_types: Vec<String>,
+    pub capacity_types: Vec<String>,
+    pub price_per_hour: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftRow {
+    pub node: String,
+    pub why: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BudgetRow {
+    pub node_pool: String,
+    pub reason: &'static str,
+    pub allowed: i64,
+    pub disrupting: i64,
+    pub remaining: i64,
+}
+
+/// The same for a world of files.
+pub fn of(world: &World) -> Disruption {
+    disruption(&world.view, &world.pools, &world.settings, &world.options, Vec::new(), world.now)
+}
+
+/// Runs one disruption pass over `cluster` as if its validation wait were over.
+///
+/// `pools` are all managed pools, static and unready ones too. `extra_pods` are the placeholders of CapacityBuffers.
+pub fn disruption(
+    cluster: &ClusterView,
+    pools: &[PoolInput],
+    settings: &Settings,
+    options: &Options,
+    extra_pods: Vec<Arc<Pod>>,
+    now: Timestamp,
+) -> Disruption {
+    let mut view = View::new(cluster, pools, settings, now);
+    judge_drift(cluster, &mut view);
+    let mut cluster = cluster.clone();
+    for name in marked_names(&view) {
+        cluster.mark_for_deletion(&name);
+    }
+    let survey = Survey::new(&view);
+    let mut scheduler = Scheduler::new(&view, &cluster, pools, options, extra_pods, &|| true);
+    let outcome = pass::run(
+        &survey,
+        Method::Emptiness,
+        &Memory::default(),
+        &|pool| template(&view, pool),
+        &mut scheduler,
+        &mut NoLimit,
+    );
+    let commands: Vec<CommandRow> = outcome.commands.iter().map(|it| row(&view, it)).collect();
+    Disruption {
+        not_considered: not_considered(&survey, &outcome, &commands),
+        commands,
+        budgets: budgets(&view),
+    }
+}
+
+/// Notes on the view's claims what the input itself tells of drift. Whatever a claim says of itself is believed.
+fn judge_drift(cluster: &ClusterView, view: &mut View) {
+    let now = view.now;
+    let pools = view.pools.clone();
+    for node in &mut view.nodes {
+        let Some(claim) = node.claim.clone() else { continue };
+        if claim.is_true(NodeClaim::DRIFTED) || claim.metadata.deleting() {
+            continue;
+        }
+        let Some(pool) = claim.nodepool().and_then(|it| pools.get(it)) else { continue };
+        let mut nodepool = (*pool.nodepool).clone();
+        let annotations = &mut nodepool.metadata.annotations;
+        if !annotations.contains_key(labels::NODEPOOL_HASH) {
+            annotations.insert(labels::NODEPOOL_HASH.to_owned(), hash::node_pool(&pool.nodepool));
+            annotations.insert(labels::NODEPOOL_HASH_VERSION.to_owned(), "v3".to_owned());
+        }
+        let class_name = &nodepool.spec.template.spec.node_class_ref.name;
+        let class = cluster.node_classes.values().find(|it| it.name() == class_name);
+        let reason = pool_reason(&claim, &nodepool).or_else(|| class_reason(class?, &claim, pool));
+        let Some(reason) = reason else { continue };
+        let mut drifted = NodeClaim::clone(&claim);
+        drifted.conditions_mut().set(
+            NodeClaim::DRIFTED,
+            ConditionStatus::True,
+            reason,
+            reason,
+            now,
+        );
+        node.claim = Some(Arc::new(drifted));
+    }
+}
+
+fn class_reason(
+    class: &EC2NodeClass,
+    claim: &NodeClaim,
+    pool: &spokeshave_disruption::Pool,
+) -> Option<&'static str> {
+    if class.metadata.deleting() {
+        return None;
+    }
+    if static_drift(class, claim) {
+        return Some("NodeClassDrift");
+    }
+    let name = claim.metadata.label(labels::INSTANCE_TYPE)?;
+    let it = pool.instance_type(name);
+    let drifted = ami_drift(class, claim, it.map(|it| &it.requirements));
+    drifted.is_ok_and(|it| it).then_some("AMIDrift")
+}
+
+fn row(view: &View, command: &Command) -> CommandRow {
+    let before: f64 = command.candidates.iter().map(|it| it.price).sum();
+    let after: f64 = command.replacements.iter().filter_map(|it| it.price).sum();
+    CommandRow {
+        method: command.method.as_str(),
+        reason: command.reason().as_str(),
+        candidates: command.candidates.iter().map(|it| it.node.clone()).collect(),
+        replacements: command
+            .replacements
+            .iter()
+            .map(|it| ReplacementRow {
+                node_pool: it.pool.clone(),
+                instance_types: it.instance_types.clone(),
+                capacity_types: it.capacity_types.clone(),
+                price_per_hour: it.price,
+            })
+            .collect(),
+        saving_per_hour: round(command.saving),
+        why: why(view, command),
+        price_before: round(before),
+        price_after: round(after),
+    }
+}
+
+/// Sums of prices without the dust of binary fractions; reserved prices are as small as 1e-9.
+fn round(dollars: f64) -> f64 {
+    let rounded = (dollars * 1e12).round() / 1e12;
+    if rounded == 0.0 { 0.0 } else { rounded }
+}
+
+fn why(view: &View, command: &Command) -> String {
+    let n = command.candidates.len();
+    let they = if n == 1 { "its" } else { "their" };
+    match command.method {
+        Method::Emptiness => {
+            let it = if n == 1 { "the node has" } else { "the nodes have" };
+            format!("{it} no pods that need another place")
+        }
+        Method::StaticDrift | Method::Drift => {
+            let reasons: Vec<String> =
+                command.candidates.iter().filter_map(|it| drift_reason(view, &it.claim)).collect();
+            format!("drifted: {}", reasons.join(", "))
+        }
+        Method::MultiNodeConsolidation | Method::SingleNodeConsolidation => {
+            match command.replacements.first() {
+                None => format!("{they} pods fit on other nodes"),
+                Some(new) => format!(
+                    "{they} pods fit on other nodes and one cheaper node, from ${:.4} per hour instead of ${:.4}",
+                    new.price.unwrap_or(0.0),
+                    command.candidates.iter().map(|it| it.price).sum::<f64>()
+                ),
+            }
+        }
+    }
+}
+
+fn drift_reason(view: &View, claim: &str) -> Option<String> {
+    let claim =
+        view.nodes.iter().find_map(|it| it.claim.as_ref().filter(|it| it.name() == claim))?;
+    claim.condition(NodeClaim::DRIFTED).map(|it| it.reason.clone())
+}
+
+/// Every node that no command takes, with what was said of it: texts of events first.
+fn not_considered(
+    survey: &Survey<'_>,
+    outcome: &pass::Outcome,
+    commands: &[CommandRow],
+) -> Vec<LeftRow> {
+    let mut said: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    let mut add = |at: usize, why: &str| {
+        let texts = said.entry(at).or_default();
+        if !texts.iter().any(|it| it == why) {
+            texts.push(why.to_owned());
+        }
+    };
+    // Events name the reasons that users know; what is said besides comes after them.
+    let collections: Vec<_> = Method::ALL.iter().map(|it| survey.collect(*it)).collect();
+    let noticed = |notices: &[spokeshave_disruption::notices::Notice],
+                   add: &mut dyn FnMut(usize, &str)| {
+        for notice in notices {
+            if let spokeshave_disruption::notices::Subject::Node(at) = notice.subject
+                && ["DisruptionBlocked", "Unconsolidatable"].contains(&notice.reason)
+            {
+                add(at, &notice.message);
+            }
+        }
+    };
+    for collection in &collections {
+        noticed(&collection.notices, &mut add);
+    }
+    noticed(&outcome.notices, &mut add);
+    for (at, left) in &outcome.left {
+        for (method, why) in left {
+            if !is_beside_the_point(*method, why) {
+                add(*at, why);
+            }
+        }
+    }
+    for collection in &collections {
+        for left in &collection.left {
+            if survey.view.nodes.get(left.at).is_some_and(|it| it.claim.is_none()) {
+                add(left.at, &left.why);
+            }
+        }
+    }
+    let taken = |name: &str| commands.iter().any(|it| it.candidates.iter().any(|it| it == name));
+    let mut rows: Vec<LeftRow> = survey
+        .view
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(_, node)| !taken(node.name()))
+        .map(|(at, node)| LeftRow {
+            node: node.name().to_owned(),
+            why: said
+                .remove(&at)
+                .filter(|it| !it.is_empty())
+                .map_or_else(|| beside(survey, at, outcome), |it| it.join("; ")),
+        })
+        .collect();
+    rows.sort_by(|a, b| a.node.cmp(&b.node));
+    rows
+}
+
+/// What only says that another method is the one for the node.
+fn is_beside_the_point(method: Method, why: &str) -> bool {
+    matches!(
+        (method, why),
+        (Method::Emptiness, "Node is not empty")
+            | (Method::StaticDrift, "its NodePool is not static")
+            | (Method::Drift, "its NodePool is static")
+            | (Method::StaticDrift | Method::Drift, "Node is not drifted")
+            | (Method::MultiNodeConsolidation | Method::SingleNodeConsolidation, "Node is empty")
+            | (_, "its NodePool is static")
+    )
+}
+
+/// For a node that nothing was said of.
+fn beside(survey: &Survey<'_>, at: usize, outcome: &pass::Outcome) -> String {
+    let Some(node) = survey.view.nodes.get(at) else { return String::new() };
+    if survey.view.pools.get(node.pool()).is_some_and(|it| it.nodepool.is_static()) {
+        return "the node is of a static NodePool and not drifted".to_owned();
+    }
+    match outcome.method {
+        Some(method) => format!("{method} found something to do first"),
+        None => outcome.error.clone().unwrap_or_else(|| "there is nothing to gain".to_owned()),
+    }
+}
+
+fn budgets(view: &View) -> Vec<BudgetRow> {
+    let by_reason: Vec<(Reason, Allowances)> =
+        Reason::ALL.into_iter().map(|it| (it, Allowances::new(view, it))).collect();
+    view.pools
+        .keys()
+        .flat_map(|pool| {
+            by_reason.iter().map(move |(reason, allowances)| {
+                let it = allowances.of(pool);
+                BudgetRow {
+                    node_pool: pool.clone(),
+                    reason: reason.as_str(),
+                    allowed: it.allowed,
+                    disrupting: it.disrupting,
+                    remaining: it.remaining(),
+                }
+            })
+        })
+        .collect()
+}
+
+/// Prints it for people.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn print(disruption: &Disruption, out: &Output) -> Result<(), Failure> {
+    out.line("")?;
+    if disruption.commands.is_empty() {
+        out.line("Disruption: nothing to do")?;
+    }
+    for command in &disruption.commands {
+        let title =
+            format!("{} ({}): {}", command.method, command.reason, command.candidates.join(", "));
+        out.line(&out.paint(Colour::Bold, &title))?;
+        out.line(&format!("  why      {}", command.why))?;
+        for it in &command.replacements {
+            let types = match it.instance_types.as_slice() {
+                [] => "any type of the pool".to_owned(),
+                [one] => one.clone(),
+                [first, rest @ ..] => format!("{first} or one of {} others", rest.len()),
+            };
+            out.line(&format!(
+                "  replace  {} ({}) of {}",
+                types,
+                it.capacity_types.join(", "),
+                it.node_pool
+            ))?;
+        }
+        out.line(&format!(
+            "  price    ${:.4} per hour before, ${:.4} after: ${:.4} saved",
+            command.price_before, command.price_after, command.saving_per_hour
+        ))?;
+    }
+    if !disruption.not_considered.is_empty() {
+        let rows: Vec<Vec<String>> = disruption
+            .not_considered
+            .iter()
+            .map(|it| vec![it.node.clone(), it.why.clone()])
+            .collect();
+        out.line("")?;
+        out.table(&["NODE LEFT", "WHY"], &rows)?;
+    }
+    if !disruption.budgets.is_empty() {
+        let number = |it: i64| {
+            if it >= spokeshave_model::budgets::UNLIMITED {
+                "unlimited".to_owned()
+            } else {
+                it.to_string()
+            }
+        };
+        let rows: Vec<Vec<String>> = disruption
+            .budgets
+            .iter()
+            .map(|it| {
+                vec![
+                    it.node_pool.clone(),
+                    it.reason.to_owned(),
+                    number(it.allowed),
+                    it.disrupting.to_string(),
+                    number(it.remaining),
+                ]
+            })
+            .collect();
+        out.line("")?;
+        out.table(&["NODEPOOL", "REASON", "ALLOWED", "DISRUPTING", "REMAINING"], &rows)?;
+    }
+    Ok(())
+}

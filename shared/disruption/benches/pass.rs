@@ -1,0 +1,158 @@
+//! One pass over 5,000 nodes and 100,000 pods.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::json;
+use spokeshave_disruption::{
+    Method, Scheduler, View, candidates::Survey, memory::Memory, methods::NoLimit, pass,
+};
+use spokeshave_model::{
+    CapacityType, InstanceType, NodeClaim, NodePool, Offering, Quantity, Requirement, Resources,
+    Settings,
+    core::{Node, Pod},
+    labels,
+    meta::from_value,
+};
+use spokeshave_scheduling::{ClusterView, Object, Options, PoolInput};
+
+const NODES: usize = 5_000;
+const PODS_PER_NODE: usize = 20;
+
+fn main() {
+    divan::main();
+}
+
+fn quantity(text: &str) -> Quantity {
+    text.parse().unwrap_or_default()
+}
+
+fn instance_types() -> Arc<[Arc<InstanceType>]> {
+    (0..400u32)
+        .map(|n| {
+            let cpu = 2 << (n % 6);
+            let name = format!("f{}.{cpu}", n / 6);
+            let price = f64::from(cpu) * (0.04 + 0.0001 * f64::from(n));
+            let offerings = ["a", "b", "c"]
+                .into_iter()
+                .flat_map(|zone| {
+                    [(CapacityType::Spot, 0.4), (CapacityType::OnDemand, 1.0)].map(|(it, part)| {
+                        Offering {
+                            capacity_type: it,
+                            zone: zone.into(),
+                            price: Some(price * part),
+                            available: true,
+                            ..Offering::default()
+                        }
+                    })
+                })
+                .collect();
+            Arc::new(InstanceType {
+                requirements: [
+                    Requirement::equals(labels::INSTANCE_TYPE, &name),
+                    Requirement::equals(labels::ARCH, "amd64"),
+                    Requirement::equals(labels::OS, "linux"),
+                    Requirement::new(labels::ZONE, spokeshave_model::Operator::In, ["a", "b", "c"]),
+                    Requirement::new(
+                        labels::CAPACITY_TYPE,
+                        spokeshave_model::Operator::In,
+                        ["spot", "on-demand"],
+                    ),
+                ]
+                .into_iter()
+                .collect(),
+                capacity: Resources::new()
+                    .with("cpu", quantity(&cpu.to_string()))
+                    .with("memory", quantity(&format!("{}Gi", cpu * 4)))
+                    .with("pods", quantity("110")),
+                name,
+                offerings,
+                ..InstanceType::default()
+            })
+        })
+        .collect()
+}
+
+/// Nodes of 16 cpu whose pods leave `free` thousandths of a cpu each.
+fn cluster(pod_cpu: &str, policy: &str) -> (ClusterView, Vec<PoolInput>) {
+    let nodepool: NodePool = from_value(json!({"metadata": {"name": "p", "uid": "p"}, "spec": {
+        "template": {"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}, "requirements": []}},
+        "disruption": {"consolidateAfter": "0s", "consolidationPolicy": policy, "budgets": [{"nodes": "100%"}]}}}))
+    .unwrap_or_default();
+    let nodepool = Arc::new(nodepool);
+    let mut objects = vec![Object::from(Arc::clone(&nodepool))];
+    for n in 0..NODES {
+        let name = format!("n{n:05}");
+        let zone = ["a", "b", "c"][n % 3];
+        let labels = json!({labels::NODEPOOL: "p", labels::INSTANCE_TYPE: "f0.16", labels::CAPACITY_TYPE: "on-demand",
+            labels::ZONE: zone, labels::REGISTERED: "true", labels::INITIALIZED: "true", labels::HOSTNAME: name,
+            labels::ARCH: "amd64", labels::OS: "linux"});
+        let id = format!("aws:///{zone}/i-{n:05}");
+        let room = json!({"cpu": "16", "memory": "64Gi", "pods": "110"});
+        let node: Node = from_value(json!({"metadata": {"name": name, "uid": format!("n{n}"), "labels": labels},
+            "spec": {"providerID": id}, "status": {"capacity": room, "allocatable": room,
+                "conditions": [{"type": "Ready", "status": "True"}]}}))
+        .unwrap_or_default();
+        let claim: NodeClaim = from_value(json!({"metadata": {"name": format!("c{n:05}"), "uid": format!("c{n}"), "labels": labels},
+            "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}},
+            "status": {"providerID": id, "conditions": [
+                {"type": "Initialized", "status": "True", "lastTransitionTime": "2026-03-01T00:00:00Z"},
+                {"type": "Consolidatable", "status": "True", "lastTransitionTime": "2026-03-01T00:00:00Z"}]}}))
+        .unwrap_or_default();
+        objects.push(Object::from(Arc::new(node)));
+        objects.push(Object::from(Arc::new(claim)));
+        for p in 0..PODS_PER_NODE {
+            let app = format!("app{}", (n * PODS_PER_NODE + p) % 200);
+            let pod: Pod = from_value(json!({"metadata": {"name": format!("p{n}-{p}"), "namespace": "ns", "uid": format!("p{n}-{p}"),
+                "labels": {"app": app}, "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r"}]},
+                "spec": {"nodeName": name, "containers": [{"name": "c", "resources": {"requests": {"cpu": pod_cpu, "memory": "1Gi"}}}]},
+                "status": {"phase": "Running"}}))
+            .unwrap_or_default();
+            objects.push(Object::from(Arc::new(pod)));
+        }
+    }
+    let pools = vec![PoolInput { nodepool, hash: "1".into(), instance_types: Ok(instance_types()) }];
+    (ClusterView::new(objects), pools)
+}
+
+fn now() -> Timestamp {
+    "2026-03-04T10:00:00Z".parse().unwrap_or_default()
+}
+
+fn pass_over(cluster: &ClusterView, pools: &[PoolInput]) -> usize {
+    let settings = Settings::default();
+    let options = Options::from_settings(&settings);
+    let view = View::new(cluster, pools, &settings, now());
+    let survey = Survey::new(&view);
+    let mut scheduler = Scheduler::new(&view, cluster, pools, &options, Vec::new(), &|| true);
+    let outcome = pass::run(
+        &survey,
+        Method::Emptiness,
+        &Memory::default(),
+        &|_| None,
+        &mut scheduler,
+        &mut NoLimit,
+    );
+    outcome.commands.iter().map(|it| it.candidates.len()).sum()
+}
+
+/// Half of every node is free: 101 nodes go at once.
+#[divan::bench(sample_count = 3, sample_size = 1)]
+fn many_can_go(bencher: divan::Bencher<'_, '_>) {
+    let (cluster, pools) = cluster("400m", "WhenEmptyOrUnderutilized");
+    bencher.bench_local(|| pass_over(&cluster, &pools));
+}
+
+/// Every node is full and cheap: all are looked at, none can go.
+#[divan::bench(sample_count = 1, sample_size = 1)]
+fn none_can_go(bencher: divan::Bencher<'_, '_>) {
+    let (cluster, pools) = cluster("790m", "WhenEmptyOrUnderutilized");
+    bencher.bench_local(|| pass_over(&cluster, &pools));
+}
+
+/// Nothing may be consolidated: the survey alone.
+#[divan::bench(sample_count = 3, sample_size = 1)]
+fn nothing_to_consider(bencher: divan::Bencher<'_, '_>) {
+    let (cluster, pools) = cluster("400m", "WhenEmpty");
+    bencher.bench_local(|| pass_over(&cluster, &pools));
+}
