@@ -36,8 +36,12 @@ pub mod plan_disruption;
 commands! {
     /// Prints, sums up or compares what can be bought
     Catalog => catalog,
+    /// Says how many nodes the disruption budgets let go, now and later
+    Budgets => budgets,
     /// Prints a completion script for a shell
     Completions => completions,
+    /// Turns v1beta1 manifests into v1
+    Convert => convert,
     /// Prints the CustomResourceDefinitions
     Crds => crds,
     /// Says what the interruption function would do with messages

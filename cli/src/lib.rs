@@ -7,8 +7,10 @@
 pub mod commands;
 pub mod failure;
 pub mod input;
+pub mod local;
 pub mod output;
 pub mod settings;
+pub mod yaml_out;
 
 use std::{ffi::OsString, process::ExitCode};
 

@@ -27,7 +27,9 @@ impl Lines {
         let mut at = self;
         for segment in &path.0 {
             let next = match (&at.within, segment) {
-                (Within::Fields(fields), Segment::Field(name) | Segment::Key(name)) => fields.get(name),
+                (Within::Fields(fields), Segment::Field(name) | Segment::Key(name)) => {
+                    fields.get(name)
+                }
                 (Within::Items(items), Segment::Index(index)) => items.get(*index),
                 _ => None,
             };

@@ -4,10 +4,7 @@ use jiff::Timestamp;
 use spokeshave_cluster_bridge_function::Bridge;
 use spokeshave_model::{Kind, Settings};
 use spokeshave_ports::{Concern, Invocation, queues::BusEvent, watch::Change};
-use spokeshave_sim::{
-    Functions, InvocationSpec, ObjectChange, Ports,
-    engine::Running,
-};
+use spokeshave_sim::{Functions, InvocationSpec, ObjectChange, Ports, engine::Running};
 
 /// Calls the same handlers that the Lambda binaries call.
 pub struct AllFunctions {
@@ -27,12 +24,18 @@ impl Functions for AllFunctions {
             let cx = Invocation { concern, now, deadline, settings: &settings, journal: &ports };
             let it = &ports;
             match concern {
-                Concern::Provision => spokeshave_provision_function::handle(&batch, it, it, it, &cx).await,
-                Concern::Launch => spokeshave_launch_function::handle(&batch, it, it, it, it, &cx).await,
+                Concern::Provision => {
+                    spokeshave_provision_function::handle(&batch, it, it, it, &cx).await
+                }
+                Concern::Launch => {
+                    spokeshave_launch_function::handle(&batch, it, it, it, it, &cx).await
+                }
                 Concern::Lifecycle => {
                     spokeshave_lifecycle_function::handle(&batch, it, it, it, it, &cx).await
                 }
-                Concern::Tagging => spokeshave_tagging_function::handle(&batch, it, it, it, &cx).await,
+                Concern::Tagging => {
+                    spokeshave_tagging_function::handle(&batch, it, it, it, &cx).await
+                }
                 Concern::Interruption => {
                     spokeshave_interruption_function::handle(&batch, it, it, it, &cx).await
                 }
@@ -43,17 +46,17 @@ impl Functions for AllFunctions {
                     spokeshave_termination_function::handle(&batch, it, it, it, it, &cx).await
                 }
                 Concern::Nodeclass => {
-                    spokeshave_nodeclass_function::handle(&batch, it, it, it, it, it, it, it, &cx).await
+                    spokeshave_nodeclass_function::handle(&batch, it, it, it, it, it, it, it, &cx)
+                        .await
                 }
-                Concern::Nodepool => spokeshave_nodepool_function::handle(&batch, it, &cx).await,
+                Concern::Nodepool => {
+                    spokeshave_nodepool_function::handle(&batch, it, it, &cx).await
+                }
                 Concern::InstanceGc => {
                     spokeshave_instance_gc_function::handle(&batch, it, it, it, it, &cx).await
                 }
-                Concern::InstanceProfileGc => {
-                    spokeshave_instance_profile_gc_function::handle(&batch, it, it, it, &cx).await
-                }
-                Concern::CatalogRefresh => {
-                    spokeshave_catalog_refresh_function::handle(&batch, it, it, it, &cx).await
+                Concern::InstanceProfileGc | Concern::CatalogRefresh => {
+                    spokeshave_lambda::BatchAnswer::done()
                 }
                 // The bridge is started directly; it has no queue.
                 Concern::ClusterBridge => spokeshave_lambda::BatchAnswer::done(),

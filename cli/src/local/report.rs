@@ -28,7 +28,8 @@ pub fn page(world: &Inner, summary: &Summary) -> String {
         values: world.samples.iter().map(|it| (world.seconds(it.at), value(it))).collect(),
     };
     let marks: Vec<f64> = summary.interruptions.iter().map(|it| it.announced).collect();
-    let nodes = chart("Nodes", "", &[series("nodes", "#2563eb", |it| it.nodes as f64)], end, &marks);
+    let nodes =
+        chart("Nodes", "", &[series("nodes", "#2563eb", |it| it.nodes as f64)], end, &marks);
     let pods = chart(
         "Pods",
         "",
@@ -69,7 +70,8 @@ pub fn page(world: &Inner, summary: &Summary) -> String {
     }
     let mut interruptions = String::new();
     for it in &summary.interruptions {
-        let after = it.replaced_after.map_or_else(|| "not yet".to_owned(), |it| format!("{it:.1} s"));
+        let after =
+            it.replaced_after.map_or_else(|| "not yet".to_owned(), |it| format!("{it:.1} s"));
         let _ = writeln!(
             interruptions,
             "<tr><td class=n>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=n>{after}</td></tr>",
@@ -185,10 +187,11 @@ fn chart(title: &str, unit: &str, series: &[Series<'_>], end: f64, marks: &[f64]
         );
         level += step;
     }
-    let time_step = [10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0, 7_200.0, 21_600.0, 86_400.0]
-        .into_iter()
-        .find(|it| end / it <= 10.0)
-        .unwrap_or(86_400.0 * 7.0);
+    let time_step =
+        [10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0, 7_200.0, 21_600.0, 86_400.0]
+            .into_iter()
+            .find(|it| end / it <= 10.0)
+            .unwrap_or(86_400.0 * 7.0);
     let mut t = 0.0;
     while t <= end {
         let _ = writeln!(
@@ -220,7 +223,11 @@ fn chart(title: &str, unit: &str, series: &[Series<'_>], end: f64, marks: &[f64]
             last = *value;
         }
         let _ = write!(path, "L{:.1} {:.1}", x(end), y(last));
-        let _ = writeln!(svg, "<path d=\"{path}\" fill=none stroke=\"{}\" stroke-width=2 />", it.colour);
+        let _ = writeln!(
+            svg,
+            "<path d=\"{path}\" fill=none stroke=\"{}\" stroke-width=2 />",
+            it.colour
+        );
         let _ = writeln!(
             svg,
             "<text x={:.0} y=12 style=\"fill:{}\">{} {unit}</text>",
@@ -250,7 +257,11 @@ fn number(value: f64, step: f64) -> String {
 pub fn clock(seconds: f64) -> String {
     let whole = seconds.max(0.0) as u64;
     let (hours, minutes, seconds) = (whole / 3_600, whole / 60 % 60, whole % 60);
-    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{seconds:02}")
+    } else {
+        format!("{minutes}:{seconds:02}")
+    }
 }
 
 fn escape(text: &str) -> String {
@@ -264,7 +275,10 @@ mod tests {
     #[test]
     fn text_is_escaped_and_times_are_readable() {
         assert_eq!(escape("<a&\"b\">"), "&lt;a&amp;&quot;b&quot;&gt;");
-        assert_eq!((clock(0.0), clock(75.9), clock(3_725.0)), ("0:00".into(), "1:15".into(), "1:02:05".into()));
+        assert_eq!(
+            (clock(0.0), clock(75.9), clock(3_725.0)),
+            ("0:00".into(), "1:15".into(), "1:02:05".into())
+        );
         assert_eq!((nice(0.0), nice(0.3), nice(7.0), nice(20.0)), (1.0, 0.5, 10.0, 20.0));
     }
 }

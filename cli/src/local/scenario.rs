@@ -93,7 +93,8 @@ impl Scenario {
     /// As [`Self::run`].
     pub fn start(&self, options: &Options) -> Result<World, ScenarioError> {
         let start: Timestamp = START.parse().map_err(|_| ScenarioError::Manifest(START.into()))?;
-        let settings = Settings { account_id: spokeshave_sim::ports::ACCOUNT.into(), ..self.settings.clone() };
+        let settings =
+            Settings { account_id: spokeshave_sim::ports::ACCOUNT.into(), ..self.settings.clone() };
         let (market, shape_of) = self.market(&settings, start)?;
         let functions = Box::new(AllFunctions::new(&settings));
         let mut world = World::new(options.seed, start, settings, market, shape_of, functions);
@@ -124,7 +125,9 @@ impl Scenario {
         if let Some(types) = &self.types {
             let market = Market::of_types(types);
             let types = types.clone();
-            let shape = move |name: &str, _: &EC2NodeClass| types.iter().find(|it| it.name == name).map(shape);
+            let shape = move |name: &str, _: &EC2NodeClass| {
+                types.iter().find(|it| it.name == name).map(shape)
+            };
             return Ok((market, Rc::new(shape)));
         }
         let catalog = Catalog::builtin(&settings.region).ok_or_else(|| {
@@ -144,7 +147,9 @@ impl Scenario {
                 // Every zone counts: an instance is where it is.
                 let mut class = class.clone();
                 class.status.subnets.clear();
-                catalog.instance_types(&class, &MarketView::new(&settings, start)).unwrap_or_default()
+                catalog
+                    .instance_types(&class, &MarketView::new(&settings, start))
+                    .unwrap_or_default()
             });
             types.iter().find(|it| it.name == name).map(self::shape)
         };
@@ -168,7 +173,11 @@ fn market_of(catalog: &Catalog) -> Market {
         zones: catalog
             .zones
             .iter()
-            .map(|(name, id)| Zone { name: name.clone(), id: id.clone(), kind: "availability-zone".into() })
+            .map(|(name, id)| Zone {
+                name: name.clone(),
+                id: id.clone(),
+                kind: "availability-zone".into(),
+            })
             .collect(),
         types: catalog.types.clone(),
         on_demand: catalog.on_demand.clone(),

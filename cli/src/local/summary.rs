@@ -97,11 +97,13 @@ impl Summary {
                 pods.running += 1;
             } else {
                 pods.pending += 1;
-                let reason = reasons.get(&pod.reference()).cloned().unwrap_or_else(|| waiting(&pod));
+                let reason =
+                    reasons.get(&pod.reference()).cloned().unwrap_or_else(|| waiting(&pod));
                 pending.push(PendingPod { pod: pod.key().to_string(), reason });
             }
         }
-        let node_claims: Vec<ClaimLine> = world.store.list::<NodeClaim>().map(|it| claim(world, &it)).collect();
+        let node_claims: Vec<ClaimLine> =
+            world.store.list::<NodeClaim>().map(|it| claim(world, &it)).collect();
         let live = world.machines.values().filter(|it| it.is_live());
         Self {
             settled,
@@ -114,7 +116,11 @@ impl Summary {
             violations: world
                 .violations
                 .iter()
-                .map(|it| ViolationLine { rule: it.rule, object: it.object.clone(), detail: it.detail.clone() })
+                .map(|it| ViolationLine {
+                    rule: it.rule,
+                    object: it.object.clone(),
+                    detail: it.detail.clone(),
+                })
                 .collect(),
             interruptions: world
                 .interruptions
@@ -124,7 +130,9 @@ impl Summary {
                     node: it.node.clone(),
                     kind: it.kind.clone(),
                     announced: world.seconds(it.announced),
-                    replaced_after: it.replaced.map(|at| world.seconds(at) - world.seconds(it.announced)),
+                    replaced_after: it
+                        .replaced
+                        .map(|at| world.seconds(at) - world.seconds(it.announced)),
                 })
                 .collect(),
             dead_letters: world
