@@ -315,6 +315,7 @@ impl<'a> Planner<'a> {
                         };
                         if !value.is_empty()
                             && !seen.contains(value)
+                            && type_.requirements.get(name).is_none_or(|it| it.has(value))
                             && requirements.intersects(&offering.requirements()).is_ok()
                         {
                             seen.insert(value.to_owned());
