@@ -15,7 +15,8 @@ use spokeshave_catalog::{
     stored::{self, ReservationEvent},
 };
 use spokeshave_interruption::{
-    Action, ClaimView, Kind, Malformed, Message, NodeView, View, decide, parse, status,
+    Action, ClaimView, Kind, Malformed, Message, NodeView, RECOMMENDATION_HOLDS_FOR, View, decide,
+    parse, status,
 };
 use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
 use spokeshave_model::{
@@ -23,11 +24,14 @@ use spokeshave_model::{
 };
 use spokeshave_ports::{
     Cluster, ClusterError, Concern, Decision, Invocation, Key, Precondition, Queues, Selector,
-    StateTable, Work, cluster::KubeEvent,
+    StateKey, StateTable, When, Work, cluster::KubeEvent,
 };
 
 /// Equal events on one object are published once in this time. 2 minutes, as in Karpenter 1.x.
 const EVENT_DEDUPE: SignedDuration = SignedDuration::from_mins(2);
+
+/// Partition of the state table: offerings of which a rebalance recommendation was acted on lately.
+const RECOMMENDED: &str = "rebalance";
 
 /// Reads a message: one of EventBridge, or work of our own.
 fn read(record: &SqsRecord) -> Result<Message, Malformed> {
@@ -114,6 +118,11 @@ pub async fn handle(
                         displaced.insert(claim_key(name, uid));
                         observe_reaction(message, cx);
                     }
+                    if let Action::AnnotateNodeClaim { uid, key, .. } = &action
+                        && *key == labels::REBALANCE_RECOMMENDED
+                    {
+                        remember_recommendation(uid, message, &mut view, state, cx).await;
+                    }
                 }
                 Err(error) => {
                     failed = true;
@@ -147,6 +156,9 @@ async fn look(
     if has(Kind::RebalanceRecommendation) {
         let pools = cluster.list::<NodePool>(&Selector::all()).await?;
         view = view.with_pools(pools.iter().map(|it| &**it));
+        // Without the records a node may be replaced early, under the pool's budget.
+        let recent = state.query(RECOMMENDED, "").await.unwrap_or_default();
+        view = view.with_recommendations(recent.into_iter().map(|(key, _)| key).collect());
     }
     if has(Kind::CapacityReservationInterruption) {
         match stored::load_reservations(state).await {
@@ -268,6 +280,25 @@ fn kube_event<K: spokeshave_model::Kind>(
         reason: event.reason.to_owned(),
         message: event.message.to_owned(),
     }
+}
+
+/// Notes that a recommendation for this claim's offering was acted on. Lost, the next one is acted on, too.
+async fn remember_recommendation(
+    uid: &Uid,
+    message: &Message,
+    view: &mut View,
+    state: &impl StateTable,
+    cx: &Invocation<'_>,
+) {
+    let claim = view.claims_of(message).into_iter().find(|it| it.uid == *uid);
+    let Some(offering) = claim.and_then(ClaimView::offering) else { return };
+    let until = cx.now.checked_add(RECOMMENDATION_HOLDS_FOR).ok();
+    let key = StateKey::new(RECOMMENDED, &offering);
+    if let Err(error) = state.write(&key, serde_json::Value::Null, until, When::Always).await {
+        let object = format!("Offering/spot:{offering}");
+        cx.decide(Decision::new("remember", object, error.to_string()).as_error());
+    }
+    view.recommend_against(offering);
 }
 
 /// Sets an annotation unless it is there. A claim that is gone, or another of the same name, is fine.

@@ -315,3 +315,30 @@ fn a_node_is_found_by_its_provider_id() {
     handle_batch(&world, &batch(&[sample("aws/spot-interruption-warning.json")]));
     assert!(world.event_reasons().contains(&"Node/node-a SpotInterrupted".to_owned()));
 }
+
+#[test] // Rebalance recommendations, where the pool asks for it
+fn a_recommendation_marks_one_claim_per_offering_and_ten_minutes() {
+    let world = Fake::at(now());
+    add_claim(&world, "a", 1);
+    add_claim(&world, "b", 2);
+    world.add_json::<spokeshave_model::NodePool>(json!({"metadata": {"name": "default",
+        "annotations": {"spokeshave.dev/rebalance": "replace"}},
+        "spec": {"template": {"spec": {"requirements": [], "nodeClassRef": {}}}}}));
+    let of =
+        |n: u32| sample("aws/rebalance-recommendation.json").replace(&instance(1), &instance(n));
+    let marked = |name: &str| {
+        let claim: NodeClaim = world.object(name).expect("it stays");
+        claim.metadata.annotation("spokeshave.dev/rebalance-recommended").map(str::to_owned)
+    };
+    assert_eq!(handle_batch(&world, &batch(&[of(1), of(2)])), [""; 0]);
+    assert_eq!((marked("a").as_deref(), marked("b")), (Some("2026-03-02T08:00:02Z"), None));
+    assert!(world.sent.borrow().is_empty(), "nobody is displaced yet");
+    assert!(!world.calls.borrow().iter().any(|it| it.starts_with("delete")));
+    let later = |seconds: i64| now() + jiff::SignedDuration::from_secs(seconds);
+    world.now.set(later(599));
+    assert_eq!(handle_batch(&world, &batch(&[of(2)])), [""; 0]);
+    assert_eq!(marked("b"), None);
+    world.now.set(later(600));
+    assert_eq!(handle_batch(&world, &batch(&[of(2)])), [""; 0]);
+    assert_eq!(marked("b").as_deref(), Some("2026-03-02T08:10:02Z"));
+}

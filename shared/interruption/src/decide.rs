@@ -19,6 +19,10 @@ const RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
 /// How long an offering is set aside after an interruption warning. 3 minutes, as in Karpenter 1.x.
 pub const UNAVAILABLE_FOR: SignedDuration = SignedDuration::from_mins(3);
 
+/// How long after one recommendation for an offering was acted on the next ones are ignored. 10 minutes, our choice: time
+/// for the replacement to be ready.
+pub const RECOMMENDATION_HOLDS_FOR: SignedDuration = SignedDuration::from_mins(10);
+
 /// After the deletion of a claim.
 const TERMINATING_CLAIM: InterruptionEvent = InterruptionEvent {
     warning: true,
@@ -89,6 +93,11 @@ impl From<&NodeClaim> for ClaimView {
 }
 
 impl ClaimView {
+    /// The offering it was bought from, as `type:zone`.
+    pub fn offering(&self) -> Option<String> {
+        Some(format!("{}:{}", self.label(labels::INSTANCE_TYPE)?, self.label(labels::ZONE)?))
+    }
+
     /// The value of a label, if it is there and not empty.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key).map(String::as_str).filter(|it| !it.is_empty())
@@ -124,6 +133,8 @@ pub struct View {
     known_reservations: Option<BTreeSet<String>>,
     /// Pools that act on rebalance recommendations.
     rebalancing_pools: BTreeSet<String>,
+    /// Offerings of which a recommendation was acted on lately, as `type:zone`.
+    recommended: BTreeSet<String>,
 }
 
 impl View {
@@ -201,6 +212,18 @@ impl View {
         self.rebalancing_pools =
             pools.into_iter().filter(acts).map(|it| it.name().to_owned()).collect();
         self
+    }
+
+    /// Says of which offerings a recommendation was acted on lately ([`ClaimView::offering`]).
+    #[must_use]
+    pub fn with_recommendations(mut self, offerings: BTreeSet<String>) -> Self {
+        self.recommended = offerings;
+        self
+    }
+
+    /// A recommendation has just been acted on.
+    pub fn recommend_against(&mut self, offering: String) {
+        self.recommended.insert(offering);
     }
 
     /// The claims that a message is about, by name.
@@ -319,13 +342,15 @@ fn mark_spot(claim: &ClaimView, now: Timestamp) -> Option<Action> {
 /// DIFFERENCE: in a pool that asks for it, a recommendation marks the claim, and disruption replaces it: first a new
 /// node, then the old one goes, under the pool's budgets. Karpenter only publishes the event.
 ///
-/// A claim that is marked already, or is on its way out, is left alone; its offering is set aside so that the
-/// replacement is not bought where the next recommendation is due.
+/// A claim that is marked already, or is on its way out, is left alone, and so is one whose offering had its
+/// recommendation lately: EC2 recommends against whole offerings at once. The offering is set aside so that the replacement
+/// is not bought where the next recommendation is due.
 fn rebalance(claim: &ClaimView, view: &View, now: Timestamp) -> Vec<Action> {
     let asked_for =
         claim.label(labels::NODEPOOL).is_some_and(|pool| view.rebalancing_pools.contains(pool));
     let marked = claim.annotations.contains_key(labels::REBALANCE_RECOMMENDED);
-    if !asked_for || !claim.managed || claim.deleting || marked {
+    let lately = claim.offering().is_some_and(|it| view.recommended.contains(&it));
+    if !asked_for || !claim.managed || claim.deleting || marked || lately {
         return Vec::new();
     }
     let mark = Action::AnnotateNodeClaim {

@@ -18,6 +18,8 @@ mod message;
 mod parse;
 pub mod status;
 
-pub use decide::{Action, ClaimView, NodeView, View, decide};
+pub use decide::{
+    Action, ClaimView, NodeView, RECOMMENDATION_HOLDS_FOR, UNAVAILABLE_FOR, View, decide,
+};
 pub use message::{ActionKind, InterruptionEvent, Kind, Message};
 pub use parse::{Malformed, parse};

@@ -258,6 +258,12 @@ fn rebalance_is_acted_on_where_it_is_asked_for() {
     let mut other = plain.clone();
     other["metadata"]["labels"]["karpenter.sh/nodepool"] = json!("other");
     assert_eq!(acts(&other, &pool("replace")), [event]);
+    // Ignored for an offering that had one lately.
+    let mut lately = view(std::slice::from_ref(&plain), &[]).with_pools([&pool("replace")]);
+    lately.recommend_against("m5.large:eu-west-1b".into());
+    assert_eq!(texts(&recommended, &lately), [event, mark, annotate]);
+    lately.recommend_against("m5.large:eu-west-1a".into());
+    assert_eq!(texts(&recommended, &lately), [event]);
     let mut deleting = plain.clone();
     deleting["metadata"]["deletionTimestamp"] = json!("2026-03-02T07:00:00Z");
     assert_eq!(acts(&deleting, &pool("replace")), [event]);
