@@ -83,6 +83,19 @@ pub fn message_group(to: Concern, detail_type: &str) -> &'static str {
     }
 }
 
+/// Whom each function sends work to directly, itself included. It is given these queues and no other.
+pub const SENDS: &[(Concern, &[Concern])] = &[
+    (Concern::Provision, &[Concern::Provision, Concern::Launch]),
+    (Concern::Launch, &[Concern::Launch, Concern::Nodeclass]),
+    (Concern::Lifecycle, &[Concern::Lifecycle]),
+    (Concern::Tagging, &[Concern::Tagging]),
+    (Concern::Interruption, &[Concern::Provision, Concern::Termination]),
+    (Concern::Disruption, &[Concern::Disruption, Concern::Launch]),
+    (Concern::Termination, &[Concern::Termination]),
+    (Concern::Nodeclass, &[Concern::Nodeclass]),
+    (Concern::InstanceGc, &[Concern::Interruption]),
+];
+
 /// Functions on a schedule of their own, and how often in seconds.
 pub const SCHEDULES: &[(Concern, u64)] = &[
     (Concern::ClusterBridge, 60),
