@@ -7,6 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use spokeshave_catalog::stored::{self, ReservationEvent};
 use spokeshave_lifecycle::{
     Action,
     termination::{
@@ -17,6 +18,7 @@ use spokeshave_lifecycle::{
 use spokeshave_model::{
     InstanceId, Kind, NodeClaim, ObjectKey, ProviderId,
     core::{Node, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment},
+    labels,
 };
 use spokeshave_ports::{
     Cluster, ClusterError, Decision, Ec2, Invocation, Key, Precondition, Queues, Selector,
@@ -109,10 +111,23 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             nodes.iter().map(|it| Object::Node(it.metadata.name.clone())).collect();
         let scene = Scene { claim: Some(claim.clone()), nodes, target };
         self.carry_out(&scene, &act, Key::of(&*claim)).await?;
+        if instance == Some(Instance::Gone) && !act.finish.is_empty() {
+            self.give_back_reservation(&claim).await;
+        }
         if act.again {
             return Ok(vec![Object::Claim(name.to_owned())]);
         }
         Ok(leaving)
+    }
+
+    /// The place of a reserved instance is free again. Best effort: EC2 is asked for the true count every minute.
+    async fn give_back_reservation(&self, claim: &NodeClaim) {
+        let Some(id) = claim.metadata.label(labels::CAPACITY_RESERVATION_ID) else { return };
+        let event = ReservationEvent::Terminated;
+        if let Err(error) = stored::count_reservation(self.state, id, event, self.now).await {
+            let object = format!("Reservation/{id}");
+            self.cx.decide(Decision::new("miscount", object, error.to_string()));
+        }
     }
 
     async fn look_at_node(&self, name: &str, target: &Target) -> Result<Vec<Object>, Trouble> {
@@ -133,6 +148,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                 pods: pods.as_ref().map(|it| it.iter().map(AsRef::as_ref).collect()),
                 attachments: attachments.as_ref().map(|it| it.iter().map(AsRef::as_ref).collect()),
                 instance,
+                interrupted: target.interrupted,
             };
             match decide_node(&view, self.now) {
                 Next::Read(Read::Pods) => {

@@ -10,6 +10,9 @@ use spokeshave_model::{
 };
 use spokeshave_ports::{Cluster, ClusterError, Key, Selector, Work, wakes};
 
+/// Reason of messages that the interruption function sends.
+const INTERRUPTED: &str = "Interrupted";
+
 /// A claim or a node, by name. Claims come first: they set the deadline that their node's pods go by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Object {
@@ -26,6 +29,8 @@ pub struct Target {
     pub depth: u32,
     /// Failures in a row before this run.
     pub failures: u32,
+    /// EC2 has told of its instance.
+    pub interrupted: bool,
     /// Looks in this run.
     pub looks: u32,
 }
@@ -130,6 +135,7 @@ impl Targets {
     fn note(&mut self, object: Object, record: usize, work: &Work) {
         let target = self.known.entry(object.clone()).or_default();
         target.records.insert(record);
+        target.interrupted |= work.reason == INTERRUPTED;
         if work.reason == wakes::RETRY {
             target.failures = target.failures.max(work.depth);
         } else {
@@ -155,6 +161,7 @@ impl Targets {
         let target = self.known.entry(object.clone()).or_default();
         target.records.extend(&because.records);
         target.depth = target.depth.max(because.depth);
+        target.interrupted |= because.interrupted;
         self.open.insert(object);
     }
 

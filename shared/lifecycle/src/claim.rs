@@ -289,6 +289,9 @@ fn initialize(plan: &mut Plan, view: &View<'_>, now: Timestamp) {
             now,
         );
         remind(plan, &unmet.message, now);
+        if unmet.reason == "DRADriverPoolsNotPublished" {
+            plan.due.push(now + SLICES_POLL);
+        }
         return;
     }
     if let [node] = nodes.as_slice()
@@ -300,6 +303,9 @@ fn initialize(plan: &mut Plan, view: &View<'_>, now: Timestamp) {
     }
     plan.claim.conditions_mut().set_true(NodeClaim::INITIALIZED, now);
 }
+
+/// Slices with devices are not watched: they are looked at again after this time.
+const SLICES_POLL: SignedDuration = SignedDuration::from_secs(15);
 
 /// DIFFERENCE: Karpenter says nothing about nodes that never initialize; we publish an event.
 fn remind(plan: &mut Plan, message: &str, now: Timestamp) {
@@ -422,16 +428,25 @@ impl Plan {
     }
 }
 
-/// Events for the conditions whose status changed from one that was seen before.
+/// Events and counts for the conditions whose status changed. An event is told only where an earlier status was seen;
+/// a condition that appears as Unknown is no transition.
 pub fn transitions(old: &NodeClaim, new: &NodeClaim) -> Vec<Action> {
-    let mut events = Vec::new();
+    let mut told = Vec::new();
     for condition in &new.status.conditions {
-        let Some(before) = conditions::find(&old.status.conditions, &condition.type_) else {
-            continue;
-        };
-        if before.status == condition.status {
+        let before = conditions::find(&old.status.conditions, &condition.type_);
+        let is_new = before.is_none() && condition.status == ConditionStatus::Unknown;
+        if is_new || before.is_some_and(|it| it.status == condition.status) {
             continue;
         }
+        told.push(Action::Count {
+            name: metrics::CLAIM_TRANSITIONS,
+            labels: vec![
+                ("type", condition.type_.clone()),
+                ("status", format!("{:?}", condition.status)),
+                ("reason", condition.reason.clone()),
+            ],
+        });
+        let Some(before) = before else { continue };
         let mut text = format!(
             "Status condition transitioned, Type: {}, Status: {:?} -> {:?}, Reason: {}",
             condition.type_, before.status, condition.status, condition.reason
@@ -440,7 +455,7 @@ pub fn transitions(old: &NodeClaim, new: &NodeClaim) -> Vec<Action> {
             text.push_str(&format!(", Message: {}", condition.message));
         }
         let event = KubeEvent::on(new, false, &condition.type_, text);
-        events.push(Action::Publish { event: Box::new(event), memory: EVENT_MEMORY });
+        told.push(Action::Publish { event: Box::new(event), memory: EVENT_MEMORY });
     }
-    events
+    told
 }

@@ -19,7 +19,13 @@ pub const REQUIREMENTS_DRIFTED: &str = "RequirementsDrifted";
 /// The claim's instance type, or what it was bought as, is not offered to the pool any more.
 pub const INSTANCE_TYPE_NOT_FOUND: &str = "InstanceTypeNotFound";
 
+/// EC2 recommended to move off the instance, and the pool asks to act on that.
+pub const REBALANCE_RECOMMENDED: &str = "RebalanceRecommended";
+
 /// The first reason that follows from the pool alone.
+///
+/// DIFFERENCE: a rebalance recommendation counts as drift in a pool annotated `spokeshave.dev/rebalance: replace`, so that
+/// the replacement comes first and the pool's budgets hold. Karpenter only publishes an event.
 pub fn pool_reason(claim: &NodeClaim, pool: &NodePool) -> Option<&'static str> {
     if hash_differs(claim, pool) {
         return Some(NODEPOOL_DRIFTED);
@@ -32,7 +38,12 @@ pub fn pool_reason(claim: &NodeClaim, pool: &NodePool) -> Option<&'static str> {
             None => !matches!(wanted.operator(), Operator::NotIn | Operator::DoesNotExist),
         }
     });
-    missed.then_some(REQUIREMENTS_DRIFTED)
+    if missed {
+        return Some(REQUIREMENTS_DRIFTED);
+    }
+    let asked_for = pool.metadata.annotation(labels::REBALANCE) == Some("replace");
+    let recommended = claim.metadata.annotation(labels::REBALANCE_RECOMMENDED).is_some();
+    (asked_for && recommended).then_some(REBALANCE_RECOMMENDED)
 }
 
 /// All four annotations are there, the versions are equal and the hashes are not. Hashes of different versions are

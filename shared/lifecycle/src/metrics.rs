@@ -15,6 +15,10 @@ pub const NODES_DRAINED: &str = "karpenter_nodes_drained_total";
 pub const NODES_TERMINATION_SECONDS: &str = "karpenter_nodes_termination_duration_seconds";
 pub const NODES_LIFETIME_SECONDS: &str = "karpenter_nodes_lifetime_duration_seconds";
 pub const PODS_DRAINED: &str = "karpenter_pods_drained_total";
+/// Without Karpenter's prefix, as its status metrics are.
+pub const CLAIM_TRANSITIONS: &str = "operator_nodeclaim_status_condition_transitions_total";
+pub const CLAIM_ENDED_SECONDS: &str = "operator_nodeclaim_termination_duration_seconds";
+pub const NODE_ENDED_SECONDS: &str = "operator_node_termination_duration_seconds";
 pub const EVICTION_REQUESTS: &str = "karpenter_pods_eviction_requests_total";
 
 /// How a claim's end is bounded: `graceful` without a grace period, `forceful` with none left, else `eventual`.

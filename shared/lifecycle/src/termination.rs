@@ -266,10 +266,16 @@ fn release_claim(claim: &NodeClaim, deleted_at: Timestamp, act: &mut Act<'_>, no
             ("zone", metrics::label(claim, labels::ZONE)),
         ],
     });
+    act.finish.push(ended(metrics::CLAIM_ENDED_SECONDS, deleted_at, now));
     act.finish.push(finalized(KubeEvent::on(claim, false, "Finalized", FINALIZED)));
 }
 
 const FINALIZED: &str = "Finalized karpenter.sh/termination";
+
+fn ended(name: &'static str, deleted_at: Timestamp, now: Timestamp) -> Action {
+    let seconds = now.duration_since(deleted_at).as_secs_f64();
+    Action::Observe { name, seconds, labels: Vec::new() }
+}
 
 fn finalized(event: KubeEvent) -> Action {
     Action::publish(event)
@@ -284,6 +290,8 @@ pub struct NodeView<'a> {
     pub pods: Option<Vec<&'a Pod>>,
     pub attachments: Option<Vec<&'a VolumeAttachment>>,
     pub instance: Option<Instance>,
+    /// EC2 has just told of the instance: it is asked even if the kubelet still counts as alive.
+    pub interrupted: bool,
 }
 
 /// Decides how far a node that is being deleted gets at `now`.
@@ -305,7 +313,9 @@ pub fn decide_node<'a>(view: &NodeView<'a>, now: Timestamp) -> Next<'a> {
         act.again = true;
         return act.into();
     }
-    if !node.is_ready() && view.claim.is_some() {
+    // DIFFERENCE: Karpenter goes on draining a node whose instance is gone until its Ready condition says so.
+    let may_be_gone = !node.is_ready() || view.interrupted;
+    if may_be_gone && view.claim.is_some() {
         match view.instance {
             None => return Next::Read(Read::Instance),
             Some(Instance::Gone) => {
@@ -565,6 +575,7 @@ fn release_node(node: &Node, deleted_at: Timestamp, act: &mut Act<'_>, now: Time
         seconds: now.duration_since(created).as_secs_f64(),
         labels: vec![("nodepool", pool)],
     });
+    act.finish.push(ended(metrics::NODE_ENDED_SECONDS, deleted_at, now));
     act.finish.push(finalized(KubeEvent::on(node, false, "Finalized", FINALIZED)));
 }
 

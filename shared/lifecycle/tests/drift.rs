@@ -28,6 +28,21 @@ fn hashes_of_one_version_are_compared() {
     }
 }
 
+#[test] // DIFFERENCE: rebalance recommendations, where the pool asks for it
+fn a_rebalance_recommendation_is_drift_on_request() {
+    let annotated = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
+    let recommended = annotated(labels::REBALANCE_RECOMMENDED, "2026-01-01T00:00:00Z");
+    let replaces = annotated(labels::REBALANCE, "replace");
+    for (of_claim, of_pool, expected) in [
+        (&recommended, &replaces, Some("RebalanceRecommended")),
+        (&recommended, &annotated(labels::REBALANCE, "ignore"), None),
+        (&recommended, &json!({}), None),
+        (&json!({}), &replaces, None),
+    ] {
+        assert_eq!(pool_reason(&claim(of_claim.clone()), &pool(of_pool.clone())), expected);
+    }
+}
+
 #[test] // lifecycle 9.1, cases 2-4
 fn requirements_are_read_off_the_claims_labels() {
     let requirement = |key: &str, operator: &str, values: Value| {

@@ -224,6 +224,7 @@ fn look_at<'a>(
         pods: Some(pods.to_vec()),
         attachments: Some(attachments.to_vec()),
         instance: Some(instance),
+        interrupted: false,
     };
     act(decide_node(&view, at(now)))
 }
@@ -280,8 +281,16 @@ fn a_silent_node_without_an_instance_is_let_go() {
     let talking = going(json!({}));
     let drained = act_on(&talking, Instance::Gone);
     assert!(drained.drain.is_some() && !is_released(&drained), "its kubelet lives: drained");
-    let view = NodeView { node: Some(&talking), claim: Some(&claim), ..NodeView::default() };
+    let mut view = NodeView { node: Some(&talking), claim: Some(&claim), ..NodeView::default() };
     assert_eq!(decide_node(&view, at("10:00:01")), Next::Read(Read::Pods), "EC2 is not asked");
+    view.interrupted = true;
+    assert_eq!(
+        decide_node(&view, at("10:00:01")),
+        Next::Read(Read::Instance),
+        "unless it has told us"
+    );
+    view.instance = Some(Instance::Gone);
+    assert!(is_released(&act(decide_node(&view, at("10:00:01")))));
 }
 
 #[test] // lifecycle 27.1, case 4

@@ -153,7 +153,9 @@ pub fn counts(actions: &[Action]) -> Vec<String> {
     actions
         .iter()
         .filter_map(|it| match it {
-            Action::Count { name, labels } | Action::Observe { name, labels, .. } => {
+            Action::Count { name, labels } | Action::Observe { name, labels, .. }
+                if name.starts_with("karpenter_") =>
+            {
                 let labels: Vec<String> =
                     labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
                 Some(format!("{name}{{{}}}", labels.join(",")))
