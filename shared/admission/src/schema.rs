@@ -1,0 +1,190 @@
+//! What an API server does to an object before it stores it: prune, default, validate, evaluate CEL rules.
+//!
+//! A [`Schema`] is compiled once per kind from its CustomResourceDefinition; [`Schema::admit`] then judges objects.
+
+mod check;
+mod defaults;
+mod rules;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use cel::Env;
+use regex::Regex;
+use serde_json::Value;
+use spokeshave_model::{FieldPath, field_path::Segment};
+
+pub use rules::Rule;
+
+/// Which step of admission found something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    Schema,
+    Cel,
+}
+
+/// What admission has against an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub source: Source,
+    pub field: FieldPath,
+    pub message: String,
+    /// Schema findings of these kinds keep the API server from evaluating rules: wrong type, missing field, not one of the allowed
+    /// values, too long, too many.
+    pub hides_rules: bool,
+    /// The object as it was may have the same fault: tolerated on update where nothing changed.
+    pub ratchets: bool,
+}
+
+/// One level of a schema.
+#[derive(Debug, Default)]
+pub struct Schema {
+    type_: Option<Type>,
+    is_int_or_string: bool,
+    is_open: bool,
+    is_time: bool,
+    is_int32: bool,
+    fields: BTreeMap<String, Schema>,
+    items: Option<Box<Schema>>,
+    values: Option<Box<Schema>>,
+    required: Vec<String>,
+    one_of: Vec<Value>,
+    pattern: Option<Regex>,
+    minimum: Option<i64>,
+    maximum: Option<i64>,
+    min_length: Option<usize>,
+    max_length: Option<usize>,
+    min_items: Option<usize>,
+    max_items: Option<usize>,
+    max_fields: Option<usize>,
+    default: Option<Value>,
+    list: ListType,
+    rules: Vec<Rule>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    Object,
+    Array,
+    Text,
+    Integer,
+    Boolean,
+}
+
+impl Type {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Object => "object",
+            Self::Array => "array",
+            Self::Text => "string",
+            Self::Integer => "integer",
+            Self::Boolean => "boolean",
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+enum ListType {
+    #[default]
+    Any,
+    Set,
+    /// Items are told apart by these fields.
+    Map(Vec<String>),
+}
+
+impl Schema {
+    /// Compiles the schema of a CustomResourceDefinition. Parts that it does not know are ignored, and a pattern or rule that does not
+    /// compile is left out; a test makes sure that ours have none.
+    pub fn compile(schema: &Value) -> Self {
+        let mut env = Env::stdlib();
+        // An extension can only clash with itself.
+        let _ = env.add_extension(cel::extensions::strings);
+        Self::with_env(schema, &Arc::new(env))
+    }
+
+    fn with_env(schema: &Value, env: &Arc<Env>) -> Self {
+        let child = |key: &str| schema.get(key).map(|it| Box::new(Self::with_env(it, env)));
+        let size = |key: &str| {
+            schema.get(key).and_then(Value::as_u64).and_then(|it| usize::try_from(it).ok())
+        };
+        let texts = |key: &str| -> Vec<String> {
+            let items = schema.get(key).and_then(Value::as_array).into_iter().flatten();
+            items.filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let flag = |key: &str| schema.get(key).and_then(Value::as_bool) == Some(true);
+        let format = schema.get("format").and_then(Value::as_str);
+        let fields = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+        let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
+        Self {
+            type_: match schema.get("type").and_then(Value::as_str) {
+                Some("object") => Some(Type::Object),
+                Some("array") => Some(Type::Array),
+                Some("string") => Some(Type::Text),
+                Some("integer") => Some(Type::Integer),
+                Some("boolean") => Some(Type::Boolean),
+                _ => None,
+            },
+            is_int_or_string: flag("x-kubernetes-int-or-string"),
+            is_open: flag("x-kubernetes-preserve-unknown-fields"),
+            is_time: format == Some("date-time"),
+            is_int32: format == Some("int32"),
+            fields: fields.map(|(name, it)| (name.clone(), Self::with_env(it, env))).collect(),
+            items: child("items"),
+            values: child("additionalProperties"),
+            required: texts("required"),
+            one_of: schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
+            pattern: schema
+                .get("pattern")
+                .and_then(Value::as_str)
+                .and_then(|it| Regex::new(it).ok()),
+            minimum: schema.get("minimum").and_then(Value::as_i64),
+            maximum: schema.get("maximum").and_then(Value::as_i64),
+            min_length: size("minLength"),
+            max_length: size("maxLength"),
+            min_items: size("minItems"),
+            max_items: size("maxItems"),
+            max_fields: size("maxProperties"),
+            default: schema.get("default").cloned(),
+            list: match schema.get("x-kubernetes-list-type").and_then(Value::as_str) {
+                Some("set") => ListType::Set,
+                Some("map") => ListType::Map(texts("x-kubernetes-list-map-keys")),
+                _ => ListType::Any,
+            },
+            rules: rules.into_iter().flatten().filter_map(|it| Rule::compile(it, env)).collect(),
+        }
+    }
+
+    /// Judges `object`, and turns it into what would be stored: unknown fields gone, defaults in. `old` is the stored object that it
+    /// replaces, defaults in; without it the object is created.
+    pub fn admit(&self, object: &mut Value, old: Option<&Value>) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let root = FieldPath::root();
+        self.prune(object, &root, true, &mut findings);
+        self.fill_in(object);
+        let before = findings.len();
+        self.check(object, &root, &mut findings);
+        if !findings.iter().skip(before).any(|it| it.hides_rules) {
+            self.evaluate(object, old, &root, &mut findings);
+        }
+        if let Some(old) = old {
+            findings.retain(|it| !(it.ratchets && is_unchanged(&it.field, object, old)));
+        }
+        findings
+    }
+}
+
+/// Whether the field, or something around it, is what it was: such faults are tolerated. Items of a list that has changed cannot
+/// be matched with what they were.
+fn is_unchanged(field: &FieldPath, object: &Value, old: &Value) -> bool {
+    let (mut now, mut before) = (object, old);
+    for segment in &field.0 {
+        if now == before {
+            return true;
+        }
+        let (Segment::Field(name) | Segment::Key(name)) = segment else { return false };
+        match (now.get(name), before.get(name)) {
+            (Some(a), Some(b)) => (now, before) = (a, b),
+            _ => return false,
+        }
+    }
+    now == before
+}

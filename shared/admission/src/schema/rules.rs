@@ -1,0 +1,139 @@
+//! CEL rules, evaluated as the API server evaluates them.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use cel::{Context, Env, ExecutionError, Program, Value as CelValue};
+use serde_json::Value;
+use spokeshave_model::FieldPath;
+
+use super::{Finding, Schema, Source};
+
+/// A compiled rule.
+pub struct Rule {
+    program: Program,
+    env: Arc<Env>,
+    message: String,
+    /// It compares with the object as it was, and says nothing without one.
+    is_transition: bool,
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Rule").field(&self.message).finish()
+    }
+}
+
+impl Rule {
+    /// `None` when it does not compile.
+    pub(super) fn compile(rule: &Value, env: &Arc<Env>) -> Option<Self> {
+        let text = rule.get("rule")?.as_str()?;
+        Some(Self {
+            program: env.compile(text).ok()?,
+            env: Arc::clone(env),
+            message: rule.get("message")?.as_str()?.to_owned(),
+            is_transition: text.contains("oldSelf"),
+        })
+    }
+
+    /// The message when the rule does not hold or cannot be evaluated.
+    fn broken(&self, this: &CelValue, old: Option<&CelValue>) -> Option<String> {
+        let mut context = Context::with_env(Arc::clone(&self.env));
+        context.add_variable_from_value("self", this.clone());
+        if let Some(old) = old {
+            context.add_variable_from_value("oldSelf", old.clone());
+        }
+        match self.program.execute(&context) {
+            Ok(CelValue::Bool(true)) => None,
+            Ok(_) => Some(self.message.clone()),
+            Err(error) => {
+                Some(format!("{} evaluating rule: {}", evaluation_error(&error), self.message))
+            }
+        }
+    }
+}
+
+/// The API server's words for an evaluation that failed.
+fn evaluation_error(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::IndexOutOfBounds(CelValue::Int(at)) => format!("index out of bounds: {at}"),
+        ExecutionError::FunctionError { function, .. } if function == "int" => {
+            "type conversion error from 'string' to 'int'".into()
+        }
+        other => other.to_string(),
+    }
+}
+
+impl Schema {
+    /// Evaluates the rules of every level, outside in. Old items of lists are not matched, as for atomic lists.
+    pub(super) fn evaluate(
+        &self,
+        value: &Value,
+        old: Option<&Value>,
+        path: &FieldPath,
+        findings: &mut Vec<Finding>,
+    ) {
+        if !self.rules.is_empty() {
+            let this = convert(value);
+            let needs_old = old.is_some() && self.rules.iter().any(|it| it.is_transition);
+            let old = old.filter(|_| needs_old).map(convert);
+            for rule in self.rules.iter().filter(|it| !it.is_transition || old.is_some()) {
+                if let Some(message) = rule.broken(&this, old.as_ref()) {
+                    findings.push(Finding {
+                        source: Source::Cel,
+                        field: path.clone(),
+                        message,
+                        hides_rules: false,
+                        ratchets: !rule.is_transition,
+                    });
+                }
+            }
+        }
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    if let Some(schema) = self.fields.get(key).or(self.values.as_deref())
+                        && schema.has_rules()
+                    {
+                        let old = old.and_then(|it| it.get(key));
+                        schema.evaluate(value, old, &path.field(key), findings);
+                    }
+                }
+            }
+            Value::Array(values) => {
+                if let Some(items) = self.items.as_ref().filter(|it| it.has_rules()) {
+                    for (at, value) in values.iter().enumerate() {
+                        items.evaluate(value, None, &path.index(at), findings);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+            || self.fields.values().any(Self::has_rules)
+            || self.items.as_ref().is_some_and(|it| it.has_rules())
+            || self.values.as_ref().is_some_and(|it| it.has_rules())
+    }
+}
+
+/// JSON as CEL sees it.
+fn convert(value: &Value) -> CelValue {
+    match value {
+        Value::Null => CelValue::Null,
+        Value::Bool(it) => CelValue::Bool(*it),
+        Value::Number(it) => match it.as_i64() {
+            Some(whole) => CelValue::Int(whole),
+            None => CelValue::Float(it.as_f64().unwrap_or(f64::NAN)),
+        },
+        Value::String(it) => CelValue::String(Arc::new(it.clone())),
+        Value::Array(items) => CelValue::List(Arc::new(items.iter().map(convert).collect())),
+        Value::Object(fields) => {
+            let map: HashMap<String, CelValue> =
+                fields.iter().map(|(key, value)| (key.clone(), convert(value))).collect();
+            map.into()
+        }
+    }
+}
