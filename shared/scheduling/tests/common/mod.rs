@@ -415,3 +415,106 @@ pub fn preference(count: usize) -> Vec<Pod> {
 pub fn benchmark_pool() -> NodePool {
     pool("default", json!({"spec": {"limits": {"cpu": "10000000", "memory": "10000000Gi"}}}))
 }
+
+/// A cluster in which plans are carried out: claims become nodes, pods are bound where they were planned.
+pub struct World {
+    pub view: ClusterView,
+    pub pools: Vec<PoolInput>,
+    n_nodes: usize,
+}
+
+impl World {
+    pub fn new(pools: Vec<PoolInput>) -> Self {
+        Self { view: ClusterView::default(), pools, n_nodes: 0 }
+    }
+
+    pub fn add(&mut self, object: Object) {
+        self.view.apply(spokeshave_scheduling::Change::Put(object));
+    }
+
+    /// Plans the pods and carries the plan out.
+    pub fn run(&mut self, pods: impl IntoIterator<Item = Pod>) -> Solution {
+        let solution = plan(&self.view, &self.pools, pods);
+        for claim in &solution.new_claims {
+            let name = format!("node-{}", self.n_nodes);
+            self.n_nodes += 1;
+            let cheapest = claim.cheapest.as_ref().expect("something to buy");
+            let type_ = &claim.instance_types[0];
+            let mut labels = claim.claim_labels(|from, _| from);
+            for requirement in type_.requirements.iter() {
+                if let Some(value) = type_.requirements.single(&requirement.key) {
+                    labels.insert(requirement.key.clone(), value.to_owned());
+                }
+            }
+            labels.insert(labels::ZONE.into(), cheapest.zone.clone());
+            labels.insert(labels::CAPACITY_TYPE.into(), cheapest.capacity_type.to_string());
+            labels.insert(labels::HOSTNAME.into(), name.clone());
+            labels.insert(labels::INITIALIZED.into(), "true".into());
+            let mut made = node(&name, json!({}));
+            made.metadata.labels = labels;
+            made.status.capacity = type_.capacity.clone();
+            made.status.allocatable = type_.allocatable();
+            self.add(Arc::new(made).into());
+            claim.pods.iter().for_each(|pod| self.bind(pod, &name));
+        }
+        for existing in &solution.existing {
+            existing.pods.iter().for_each(|pod| self.bind(pod, &existing.node));
+        }
+        solution
+    }
+
+    pub fn bind(&mut self, pod: &Pod, node: &str) {
+        let mut pod = pod.clone();
+        node.clone_into(&mut pod.spec.node_name);
+        "Running".clone_into(&mut pod.status.phase);
+        self.add(Arc::new(pod).into());
+    }
+
+    /// Bound pods with the label `app` of this value, per value of the topology key, sorted by number.
+    pub fn counts(&self, app: &str, key: &str) -> Vec<usize> {
+        let mut by_value: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+        for pod in self.view.bound_pods().filter(|it| it.metadata.label("app") == Some(app)) {
+            let node = spokeshave_model::ObjectKey::cluster(&pod.spec.node_name);
+            let value = self.view.nodes.get(&node).and_then(|it| it.metadata.label(key));
+            *by_value.entry(value.unwrap_or("").to_owned()).or_default() += 1;
+        }
+        let mut counts: Vec<usize> = by_value.into_values().collect();
+        counts.sort_unstable();
+        counts
+    }
+}
+
+/// Pods labelled `app=<app>`, numbered from `first`, with more fields.
+pub fn replicas(app: &str, first: usize, n: usize, requests: &[(&str, &str)], fields: &Value) -> Vec<Pod> {
+    (first..first + n)
+        .map(|at| {
+            let labels = json!({"metadata": {"labels": {"app": app}}});
+            pod(&format!("{app}-{at:03}"), requests, over(labels, fields.clone()))
+        })
+        .collect()
+}
+
+/// A spread constraint over pods labelled `app=<app>`.
+pub fn spread(app: &str, key: &str, fields: Value) -> Value {
+    over(
+        json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": app}}}),
+        fields,
+    )
+}
+
+pub fn spreads(list: Vec<Value>) -> Value {
+    json!({"spec": {"topologySpreadConstraints": list}})
+}
+
+/// Required affinity (`podAffinity`) or anti-affinity (`podAntiAffinity`) to pods labelled `app=<app>`.
+pub fn affine(kind: &str, app: &str, key: &str) -> Value {
+    json!({"spec": {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution":
+        [{"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}]}}}})
+}
+
+/// A requirement of a pool.
+pub fn requires(key: &str, operator: &str, values: &[&str]) -> Value {
+    json!({"spec": {"template": {"spec": {"requirements":
+        [{"key": key, "operator": operator, "values": values}]}}}})
+}
