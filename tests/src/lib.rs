@@ -1,1 +1,17 @@
-//! See ARCHITECTURE.md.
+//! What tests across crates share. The tests themselves are in `tests/tests`.
+//!
+//! `template` compares template.yaml with the wiring in code. With the feature `wire` the adapters speak to real
+//! servers, which `.ci/run` starts: `aws` to an AWS emulator, `cluster` to a Kubernetes API server, and `lambda` runs the
+//! built binaries against a Lambda Runtime API of its own.
+
+pub mod template;
+
+/// The address in an environment variable that `.ci/run` sets.
+///
+/// # Panics
+/// When it is not set: these tests mean nothing without their server.
+pub fn server(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!("{variable} is not set: run ./.ci/run, which starts the servers")
+    })
+}

@@ -1,0 +1,291 @@
+//! template.yaml says the same as the wiring in code.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use spokeshave_lambda::wiring::{ROUTES, SCHEDULES, SENDS, SOURCES, message_group};
+use spokeshave_ports::Concern;
+use spokeshave_tests::template::{properties, resources, template};
+
+/// `InstanceGc` of `instance-gc`: how resources are named.
+fn pascal(concern: Concern) -> String {
+    let capital = |word: &str| {
+        let mut characters = word.chars();
+        characters
+            .next()
+            .map(|it| it.to_ascii_uppercase())
+            .into_iter()
+            .chain(characters)
+            .collect::<String>()
+    };
+    concern.as_str().split('-').map(capital).collect()
+}
+
+/// `INSTANCE_GC` of `instance-gc`: how variables are named.
+fn screaming(concern: Concern) -> String {
+    concern.as_str().replace('-', "_").to_ascii_uppercase()
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+#[test]
+fn every_concern_is_a_function_with_its_own_role() {
+    let template = template();
+    let functions = resources(&template, "AWS::Serverless::Function");
+    let expected: BTreeSet<String> = Concern::ALL.iter().map(|it| pascal(*it)).collect();
+    assert_eq!(functions.keys().cloned().collect::<BTreeSet<_>>(), expected);
+    for concern in Concern::ALL {
+        let name = pascal(*concern);
+        let metadata = &template["Resources"][&name]["Metadata"];
+        assert_eq!(metadata["BuildMethod"], "rust-cargolambda", "{name}");
+        assert_eq!(metadata["BuildProperties"]["Binary"], concern.as_str(), "{name}");
+        assert_eq!(functions[&name]["Role"], format!("{name}Role.Arn"));
+        // Nothing in here is a lock: two at once must do no harm, and a cap would starve the other functions.
+        assert_eq!(functions[&name].get("ReservedConcurrentExecutions"), None, "{name}");
+    }
+    let globals = &template["Globals"]["Function"];
+    assert_eq!(globals["Runtime"], "provided.al2023");
+    assert_eq!(globals["Architectures"], json!(["arm64"]));
+    assert_eq!(globals["Handler"], "bootstrap");
+}
+
+#[test]
+fn rules_route_detail_types_as_code_does() {
+    let template = template();
+    // (detail type, target, message group)
+    let mut found: BTreeSet<(String, String, String)> = BTreeSet::new();
+    for (name, rule) in resources(&template, "AWS::Events::Rule") {
+        let targets = rule["Targets"].as_array().expect("targets");
+        for target in targets {
+            assert_eq!(target["DeadLetterConfig"]["Arn"], "UndeliveredQueue.Arn", "{name}");
+        }
+        if rule.get("EventBusName").is_none() {
+            continue;
+        }
+        assert_eq!(rule["EventPattern"]["source"], json!(["spokeshave"]), "{name}");
+        for detail_type in texts(&rule["EventPattern"]["detail-type"]) {
+            for target in targets {
+                let arn = target["Arn"].as_str().expect("an ARN").to_owned();
+                let group = target["SqsParameters"]["MessageGroupId"].as_str().unwrap_or_default();
+                found.insert((detail_type.to_owned(), arn, group.to_owned()));
+            }
+        }
+    }
+    let expected: BTreeSet<(String, String, String)> = ROUTES
+        .iter()
+        .flat_map(|(name, to)| to.iter().map(move |to| (*name, *to)))
+        .map(|(name, to)| {
+            let queue = if to == Concern::ClusterBridge { "" } else { "Queue" };
+            let group = message_group(to, name).to_owned();
+            (name.to_owned(), format!("{}{queue}.Arn", pascal(to)), group)
+        })
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn aws_events_go_to_the_interruption_queue() {
+    // aws-nodeclass 29, with the tighter patterns.
+    let template = template();
+    let rules = resources(&template, "AWS::Events::Rule");
+    let patterns: BTreeMap<&str, &Value> = rules
+        .iter()
+        .filter(|(_, it)| it.get("EventBusName").is_none())
+        .map(|(name, it)| {
+            assert_eq!(it["Targets"][0]["Arn"], "InterruptionQueue.Arn", "{name}");
+            (name.as_str(), &it["EventPattern"])
+        })
+        .collect();
+    let ec2 = |names: &[&str]| json!({"source": ["aws.ec2"], "detail-type": names});
+    let mut state_change = ec2(&["EC2 Instance State-change Notification"]);
+    state_change["detail"] =
+        json!({"state": ["stopping", "stopped", "shutting-down", "terminated"]});
+    let expected = BTreeMap::from([
+        (
+            "CapacityReservationInterruptionRule",
+            ec2(&[
+                "EC2 Capacity Reservation Instance Interruption Warning",
+                "EC2 Capacity Reservation Interruption Warning",
+                "Capacity Block Reservation Expiration Warning",
+            ]),
+        ),
+        ("InstanceStateChangeRule", state_change),
+        ("RebalanceRule", ec2(&["EC2 Instance Rebalance Recommendation"])),
+        (
+            "ScheduledChangeRule",
+            json!({
+                "source": ["aws.health"],
+                "detail-type": ["AWS Health Event"],
+                "detail": {"service": ["EC2"], "eventTypeCategory": ["scheduledChange"]},
+            }),
+        ),
+        ("SpotInterruptionRule", ec2(&["EC2 Spot Instance Interruption Warning"])),
+    ]);
+    assert_eq!(patterns, expected.iter().map(|(name, it)| (*name, it)).collect());
+    let queue = properties(&template, "InterruptionQueue");
+    assert_eq!(queue["MessageRetentionPeriod"], 300);
+    assert_eq!(queue["SqsManagedSseEnabled"], true);
+}
+
+#[test]
+fn schedules_are_those_of_code() {
+    let template = template();
+    let mut schedules = resources(&template, "AWS::Scheduler::Schedule");
+    let sweep = schedules.remove("SweepSchedule").expect("a sweep");
+    assert_eq!(sweep["ScheduleExpression"], "rate(10 minutes)");
+    assert_eq!(sweep["Target"]["Arn"], "Bus.Arn");
+    assert_eq!(
+        sweep["Target"]["EventBridgeParameters"],
+        json!({"DetailType": "Sweep", "Source": "spokeshave"})
+    );
+    let found: BTreeMap<String, (String, String)> = schedules
+        .iter()
+        .map(|(name, it)| {
+            assert_eq!(it["Target"]["DeadLetterConfig"]["Arn"], "UndeliveredQueue.Arn", "{name}");
+            let text = |value: &Value| value.as_str().expect("a text").to_owned();
+            (name.clone(), (text(&it["ScheduleExpression"]), text(&it["Target"]["Arn"])))
+        })
+        .collect();
+    let expected: BTreeMap<String, (String, String)> = SCHEDULES
+        .iter()
+        .map(|(concern, seconds)| {
+            let (name, minutes) = (pascal(*concern), seconds / 60);
+            let unit = if minutes == 1 { "minute" } else { "minutes" };
+            let queue = if *concern == Concern::ClusterBridge { "" } else { "Queue" };
+            let value = (format!("rate({minutes} {unit})"), format!("{name}{queue}.Arn"));
+            (format!("{name}Schedule"), value)
+        })
+        .collect();
+    assert_eq!(found, expected);
+    // A FIFO queue drops a body that it has seen within five minutes, so each one must differ.
+    let target = &schedules["DisruptionSchedule"]["Target"];
+    assert!(
+        target["Input"].as_str().is_some_and(|it| it.contains("<aws.scheduler.scheduled-time>"))
+    );
+    assert_eq!(target["SqsParameters"]["MessageGroupId"], "pass");
+}
+
+#[test]
+fn queues_are_polled_as_code_says() {
+    let template = template();
+    let queues = resources(&template, "AWS::SQS::Queue");
+    for source in SOURCES {
+        let name = pascal(source.concern);
+        let function = properties(&template, &name);
+        assert_eq!(function["Timeout"], source.timeout, "{name}");
+        let queue = &queues[&format!("{name}Queue")];
+        // Standard: six times the function's limit. FIFO: the limit and 30 s.
+        assert_eq!(queue["VisibilityTimeout"], source.visibility(), "{name}");
+        assert!(source.visibility() >= source.timeout + 30, "{name}");
+        assert_eq!(queue.get("FifoQueue").is_some(), source.concern.is_fifo(), "{name}");
+        assert_eq!(queue.get("ContentBasedDeduplication").is_some(), source.concern.is_fifo());
+        let receives =
+            if source.concern == Concern::Interruption { 3 } else { source.max_receives };
+        assert_eq!(queue["RedrivePolicy"]["maxReceiveCount"], receives, "{name}");
+        let dead = queue["RedrivePolicy"]["deadLetterTargetArn"].as_str().expect("dead letters");
+        let dead = dead.strip_suffix(".Arn").expect("an ARN");
+        assert_eq!(queues[dead].get("FifoQueue").is_some(), source.concern.is_fifo(), "{dead}");
+        assert_eq!(queues[dead]["MessageRetentionPeriod"], 1_209_600, "{dead}");
+
+        let events = function["Events"].as_object().expect("event sources");
+        let mut wanted = BTreeSet::from([format!("{name}Queue.Arn")]);
+        if source.concern.is_fifo() {
+            let wake = format!("{name}WakeQueue");
+            assert_eq!(queues[&wake].get("FifoQueue"), None, "{wake}");
+            assert_eq!(queues[&wake]["VisibilityTimeout"], source.timeout * 6, "{wake}");
+            wanted.insert(format!("{wake}.Arn"));
+        }
+        let mut read = BTreeSet::new();
+        for event in events.values().map(|it| &it["Properties"]) {
+            read.insert(event["Queue"].as_str().expect("a queue").to_owned());
+            assert_eq!(
+                event["FunctionResponseTypes"],
+                json!(["ReportBatchItemFailures"]),
+                "{name}"
+            );
+            assert_eq!(
+                event["ScalingConfig"]["MaximumConcurrency"], source.max_concurrency,
+                "{name}"
+            );
+        }
+        assert_eq!(read, wanted);
+        let messages = &events["Messages"]["Properties"];
+        assert_eq!(messages["BatchSize"], source.batch_size, "{name}");
+        let window = messages.get("MaximumBatchingWindowInSeconds").and_then(Value::as_u64);
+        assert_eq!(window.unwrap_or(0), source.window, "{name}");
+        // Lambda takes more than ten messages at once only with a window.
+        assert!(source.batch_size <= 10 || source.window > 0, "{name}");
+    }
+}
+
+#[test]
+fn functions_are_given_the_queues_that_they_send_to() {
+    let template = template();
+    for concern in Concern::ALL {
+        let name = pascal(*concern);
+        let to = SENDS.iter().find(|it| it.0 == *concern).map_or(&[] as &[Concern], |it| it.1);
+        let mut expected = BTreeMap::new();
+        for to in to {
+            expected
+                .insert(format!("QUEUE_URL_{}", screaming(*to)), format!("{}Queue", pascal(*to)));
+            if to == concern && to.is_fifo() {
+                let variable = format!("WAKE_QUEUE_URL_{}", screaming(*to));
+                expected.insert(variable, format!("{}WakeQueue", pascal(*to)));
+            }
+        }
+        let function = properties(&template, &name);
+        let variables = function["Environment"]["Variables"].as_object();
+        let found: BTreeMap<String, String> = variables
+            .into_iter()
+            .flatten()
+            .filter(|(variable, _)| variable.contains("QUEUE_URL_"))
+            .map(|(variable, queue)| (variable.clone(), queue.as_str().expect("a name").to_owned()))
+            .collect();
+        assert_eq!(found, expected, "{name}");
+
+        let statements = properties(&template, &format!("{name}Role"))["Policies"][0]
+            ["PolicyDocument"]["Statement"]
+            .clone();
+        let statements = statements.as_array().expect("statements");
+        let sends = statements.iter().find(|it| texts(&it["Action"]).contains(&"sqs:SendMessage"));
+        let allowed: BTreeSet<&str> =
+            sends.map(|it| texts(&it["Resource"]).into_iter().collect()).unwrap_or_default();
+        let needed: BTreeSet<String> = expected.values().map(|it| format!("{it}.Arn")).collect();
+        assert_eq!(allowed, needed.iter().map(String::as_str).collect(), "{name}");
+
+        // Whoever wakes or starts itself would be stopped by Lambda after some 16 rounds.
+        let wakes_itself = to.contains(concern) || *concern == Concern::ClusterBridge;
+        let allowed = function.get("RecursiveLoop").and_then(Value::as_str);
+        assert_eq!(allowed, wakes_itself.then_some("Allow"), "{name}");
+    }
+}
+
+#[test]
+fn the_cluster_name_is_required_and_checked() {
+    let template = template();
+    let parameter = &template["Parameters"]["ClusterName"];
+    assert_eq!(parameter.get("Default"), None);
+    assert_eq!(parameter["AllowedPattern"], "^[0-9A-Za-z][A-Za-z0-9_-]*$");
+    assert_eq!(parameter["MaxLength"], 100);
+}
+
+#[test]
+fn no_role_may_do_everything() {
+    let template = template();
+    for (name, role) in resources(&template, "AWS::IAM::Role") {
+        for policy in role["Policies"].as_array().into_iter().flatten() {
+            for statement in policy["PolicyDocument"]["Statement"].as_array().expect("statements") {
+                for action in texts(&statement["Action"]) {
+                    assert!(!action.contains('*'), "{name}: {action}");
+                }
+                let unscoped = texts(&statement["Resource"]).contains(&"*");
+                let reads = texts(&statement["Action"]).iter().all(|it| {
+                    it.contains(":Describe") || it.contains(":List") || *it == "pricing:GetProducts"
+                });
+                assert!(!unscoped || reads, "{name}: {statement}");
+            }
+        }
+    }
+}
