@@ -46,6 +46,8 @@ commands! {
     Crds => crds,
     /// Says what the interruption function would do with messages
     Event => event,
+    /// Says in plain words what becomes of a pod, a node or a NodeClaim, and why
+    Explain => explain,
     /// Says what an EC2NodeClass could launch
     InstanceTypes => instance_types,
     /// Prints the hashes that decide static drift

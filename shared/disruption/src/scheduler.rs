@@ -22,11 +22,22 @@ use crate::{
 /// Simulates against one view; prepare it once per pass.
 pub struct Scheduler<'a> {
     view: &'a View,
+    cluster: &'a ClusterView,
+    pools: &'a [PoolInput],
+    options: &'a Options,
+    extra_pods: Vec<Arc<Pod>>,
+    keep_going: &'a dyn Fn() -> bool,
+    /// Made by the first simulation: most passes need none.
+    prepared: Option<Prepared<'a>>,
+}
+
+/// What all simulations share.
+struct Prepared<'a> {
     planner: Planner<'a>,
     pdbs: PodDisruptionBudgets<'a>,
     pending: Vec<Arc<Pod>>,
     displaced: Vec<Arc<Pod>>,
-    keep_going: &'a dyn Fn() -> bool,
+    displaced_keys: BTreeSet<ObjectKey>,
 }
 
 /// The names of nodes and claims that are going: for [`ClusterView::mark_for_deletion`].
@@ -48,20 +59,24 @@ impl<'a> Scheduler<'a> {
     pub fn new(
         view: &'a View,
         cluster: &'a ClusterView,
-        pools: &[PoolInput],
+        pools: &'a [PoolInput],
         options: &'a Options,
         extra_pods: Vec<Arc<Pod>>,
         keep_going: &'a dyn Fn() -> bool,
     ) -> Self {
-        let (mut pending, _ignored) = eligibility::pending(cluster);
-        pending.extend(extra_pods);
-        Self {
-            view,
-            planner: Planner::new(cluster, pools, options, view.now),
-            pdbs: view.pod_disruption_budgets(),
+        Self { view, cluster, pools, options, extra_pods, keep_going, prepared: None }
+    }
+
+    fn prepare(&self) -> Prepared<'a> {
+        let (mut pending, _ignored) = eligibility::pending(self.cluster);
+        pending.extend(self.extra_pods.iter().cloned());
+        let displaced = eligibility::displaced(self.cluster, self.view.now);
+        Prepared {
+            planner: Planner::new(self.cluster, self.pools, self.options, self.view.now),
+            pdbs: self.view.pod_disruption_budgets(),
             pending,
-            displaced: eligibility::displaced(cluster, view.now),
-            keep_going,
+            displaced_keys: displaced.iter().map(|it| it.key()).collect(),
+            displaced,
         }
     }
 }
@@ -82,9 +97,24 @@ impl Simulator for Scheduler<'_> {
         without: &[usize],
         purpose: Purpose,
     ) -> Result<Simulation, SimulationError> {
+        let mut prepared = self.prepared.take().unwrap_or_else(|| self.prepare());
+        let answer = self.simulate_with(&mut prepared, without, purpose);
+        self.prepared = Some(prepared);
+        answer
+    }
+}
+
+impl<'a> Scheduler<'a> {
+    fn simulate_with(
+        &self,
+        prepared: &mut Prepared<'a>,
+        without: &[usize],
+        purpose: Purpose,
+    ) -> Result<Simulation, SimulationError> {
+        let Prepared { planner, pdbs, pending, displaced, displaced_keys } = prepared;
         let mut names = BTreeSet::new();
         let mut moved: BTreeSet<ObjectKey> = BTreeSet::new();
-        let mut pods: Vec<Arc<Pod>> = self.pending.clone();
+        let mut pods: Vec<Arc<Pod>> = pending.clone();
         let mut seed = Seed::new(self.view.now);
         for node in without.iter().filter_map(|at| self.view.nodes.get(*at)) {
             if node.is_marked_for_deletion() {
@@ -93,23 +123,22 @@ impl Simulator for Scheduler<'_> {
             names.extend(node.node.as_ref().map(|it| it.name().to_owned()));
             names.extend(node.claim.as_ref().map(|it| it.name().to_owned()));
             seed.add(node.name());
-            for pod in pods_to_place(self.view, &self.pdbs, node) {
+            for pod in pods_to_place(self.view, pdbs, node) {
                 moved.insert(pod.key());
                 pods.push(Arc::clone(pod));
             }
         }
-        let displaced: BTreeSet<ObjectKey> = self.displaced.iter().map(|it| it.key()).collect();
-        pods.extend(self.displaced.iter().cloned());
+        pods.extend(displaced.iter().cloned());
         let batch = Batch {
             pods,
             without: names,
             reserved: ReservedMode::Fallback,
             respect_consolidate_after: purpose == Purpose::Consolidation,
             refuse_uninitialized: true,
-            displaced: displaced.clone(),
+            displaced: displaced_keys.clone(),
             explain: None,
         };
-        let solution = self.planner.solve(&batch, self.keep_going);
+        let solution = planner.solve(&batch, self.keep_going);
         if !solution.unreached.is_empty() {
             return Err(SimulationError::OutOfTime);
         }
@@ -117,7 +146,7 @@ impl Simulator for Scheduler<'_> {
             .unschedulable
             .into_iter()
             .map(|(pod, reason)| Unplaced {
-                was_pending: !moved.contains(&pod) && !displaced.contains(&pod),
+                was_pending: !moved.contains(&pod) && !displaced_keys.contains(&pod),
                 pod: pod.to_string(),
                 error: reason.text,
             })

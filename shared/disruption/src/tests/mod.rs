@@ -1,3 +1,4 @@
+mod budgets;
 mod consolidation;
 mod eligibility;
 mod methods;
