@@ -13,6 +13,7 @@ use spokeshave_model::{
 use spokeshave_scheduling::{Batch, PlannedClaim, Planner, ReservedMode, eligibility};
 
 use super::plan_disruption::{self, Disruption};
+use super::plan_disruption::{self, Disruption};
 use crate::{ExitStatus, Failure, Output, input, settings::SettingsArgs};
 use world::{Source, World};
 
@@ -181,7 +182,7 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
             claim.reference()
         ));
     }
-    let (answer, found) = answer(&world, &wanted, explain.as_ref());
+    let (mut answer, found) = answer(&world, &wanted, explain.as_ref());
     let disruption = args.disruption.then(|| plan_disruption::of(&world));
     if let Some(key) = &explain
         && !found
@@ -258,6 +259,7 @@ fn answer(world: &World, wanted: &[Arc<Pod>], explain: Option<&ObjectKey>) -> (A
             }
         }
     }
+    pods.extend(world.virtual_pods());
     let displaced = eligibility::displaced(&world.view, world.now);
     let batch = Batch {
         displaced: displaced.iter().map(|it| it.key()).collect(),
@@ -306,6 +308,7 @@ fn answer(world: &World, wanted: &[Arc<Pod>], explain: Option<&ObjectKey>) -> (A
         setup_millis,
         explain: explain
             .map(|key| Explanation { pod: key.to_string(), steps: solution.steps.clone() }),
+        disruption: None,
     };
     (answer, found)
 }

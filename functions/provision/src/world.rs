@@ -18,7 +18,7 @@ use spokeshave_model::{
     hash,
 };
 use spokeshave_ports::{Cluster, ClusterError, Selector, StateError, StateTable};
-use spokeshave_scheduling::{ClusterView, Object, PoolInput};
+use spokeshave_scheduling::{ClusterView, Object, PoolInput, overlays};
 
 /// Why a run cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +126,7 @@ pub async fn market(
         };
         types.insert(name, list);
     }
-    let pools = ready
+    let mut pools: Vec<PoolInput> = ready
         .into_iter()
         .map(|pool| {
             let class = pool.spec.template.spec.node_class_ref.name.as_str();
@@ -140,6 +140,9 @@ pub async fn market(
             }
         })
         .collect();
+    if settings.gates.node_overlay {
+        overlays::apply(&mut pools, view.overlays.values().map(|it| &**it));
+    }
     Ok(Market { pools, next_expiry })
 }
 

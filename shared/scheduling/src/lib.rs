@@ -10,11 +10,14 @@
 //! ([`templates`]); a place that failed a kind of pod for good is not looked at again ([`run`]).
 
 mod bits;
+pub mod buffers;
 mod daemons;
 pub mod defaults;
 mod dims;
 pub mod eligibility;
+mod explain;
 mod options;
+pub mod overlays;
 mod planner;
 mod ports;
 mod report;

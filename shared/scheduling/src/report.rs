@@ -18,7 +18,7 @@ use crate::{
     bits::Bits,
     planner::one_node,
     requests::pod_requests,
-    run::{Choices, Claim, DRA_REFUSAL, Run},
+    run::{Choices, Claim, Run},
     sets::SetId,
     shapes::ShapeId,
     solution::{Cheapest, ExistingPlacement, PlannedClaim, Reason, Solution, json},
@@ -250,7 +250,7 @@ impl Run<'_, '_> {
         reason
     }
 
-    fn why_not(&mut self, template: usize, shape: ShapeId) -> String {
+    pub(crate) fn why_not(&mut self, template: usize, shape: ShapeId) -> String {
         let remaining = self.remaining[template].clone();
         let mut slots = self.planner.templates[template].base.clone();
         let scope = {
@@ -535,9 +535,4 @@ fn shown(requirements: &Requirements) -> String {
     let shown: Requirements =
         requirements.iter().filter(|it| !is_simulated(&it.key)).cloned().collect();
     shown.to_string()
-}
-
-/// Whether a reason is the refusal of resource claims.
-pub fn is_dra_refusal(reason: &Reason) -> bool {
-    reason.text == DRA_REFUSAL
 }

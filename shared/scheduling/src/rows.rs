@@ -181,15 +181,6 @@ impl Rows {
                 .collect();
         }
     }
-
-    /// Takes rows out of those that may receive pods.
-    pub(crate) fn withdraw(&mut self, out: impl Fn(&Row) -> bool) {
-        for at in 0..self.rows.len() {
-            if out(&self.rows[at]) {
-                self.rows[at].offered = false;
-            }
-        }
-    }
 }
 
 fn label_of<'a>(list: &'a spokeshave_model::meta::StringMap, key: &str) -> Option<&'a str> {

@@ -21,7 +21,7 @@ use crate::{
     ports::{HostPort, host_ports},
     requests::pod_requests,
     rows::Row,
-    sets::{SetId, Sets},
+    sets::SetId,
     shapes::{self, KeyGroups, Shape, ShapeId, VolumePlace},
     solution::Solution,
     topology::Topology,
@@ -427,6 +427,7 @@ impl<'p, 'a> Run<'p, 'a> {
             attachments,
             fit,
             refusal,
+            given_up: None,
             owned: owned.clone(),
             inverse_owned,
             on_host: Vec::new(),
@@ -511,16 +512,13 @@ impl<'p, 'a> Run<'p, 'a> {
             self.planner.options.preference_policy,
             self.planner.tolerate_prefer,
         );
-        let next = relaxed.map(|it| self.make_shape(&Arc::new(it.pod)));
+        let next = relaxed.map(|it| {
+            let made = self.make_shape(&Arc::new(it.pod));
+            self.shapes[made].given_up = Some(it.what);
+            made
+        });
         self.shapes[at].next = Some(next);
         next
-    }
-
-    pub(crate) fn note(&mut self, text: impl FnOnce(&Sets) -> String) {
-        if self.explained.is_some() && self.explaining() {
-            let text = text(&self.planner.sets);
-            self.steps.push(text);
-        }
     }
 
     pub(crate) fn explaining(&self) -> bool {

@@ -26,10 +26,6 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    pub(crate) fn position(&self, value: &str) -> Option<usize> {
-        self.index.get(value).map(|at| *at as usize)
-    }
-
     pub(crate) fn value(&self, at: usize) -> &str {
         self.values.get(at).map_or("", |it| it)
     }

@@ -60,6 +60,8 @@ pub(crate) struct Shape {
     pub(crate) fit: usize,
     /// Refused whatever there is.
     pub(crate) refusal: Option<String>,
+    /// What was given up to get here from the shape before.
+    pub(crate) given_up: Option<&'static str>,
     /// Ordinary groups that the pod belongs to.
     pub(crate) owned: Vec<usize>,
     /// Inverse groups of its own required anti-affinity.

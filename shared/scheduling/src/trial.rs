@@ -14,7 +14,7 @@ use crate::{
     planner::{ReservedMode, one_node},
     ports::conflict,
     run::{Choices, Claim, Fit, PLACEHOLDER, Place, Run, Trial},
-    sets::{ANYTHING, SetId},
+    sets::SetId,
     shapes::ShapeId,
     volumes,
 };
@@ -31,13 +31,19 @@ impl Run<'_, '_> {
         let mut shape = original;
         loop {
             self.refresh(shape);
+            if self.explaining() {
+                self.tell(shape);
+            }
             match self.try_shape(at, shape) {
                 Trial::Failed if self.shapes[shape].refusal.is_none() => {}
                 Trial::Failed => return Trial::Failed,
                 done => return done,
             }
             let Some(next) = self.next_shape(shape, original) else { break };
-            self.note(|_| "no place: trying with less asked for".to_owned());
+            if self.explaining() {
+                let what = self.shapes[next].given_up.unwrap_or("a preference");
+                self.steps.push(format!("no place; giving up {what}"));
+            }
             shape = next;
         }
         self.shapes[original].failed_at = Some((self.placements, movable));
@@ -123,12 +129,12 @@ impl Run<'_, '_> {
         None
     }
 
-    fn room_for(&self, row: usize, shape: ShapeId) -> bool {
+    pub(crate) fn room_for(&self, row: usize, shape: ShapeId) -> bool {
         let (room, requests) = (&self.rooms[row], &self.shapes[shape].requests);
         self.active.iter().all(|dim| requests[*dim] <= room[*dim])
     }
 
-    fn row_takes(
+    pub(crate) fn row_takes(
         &mut self,
         row: usize,
         shape: ShapeId,
@@ -261,7 +267,7 @@ impl Run<'_, '_> {
                 }
                 Place::Claim(claim) => format!("placed on {}", self.claim_text(claim)),
             };
-            self.note(|_| text);
+            self.steps.push(text);
         }
     }
 
@@ -365,7 +371,12 @@ impl Run<'_, '_> {
         found
     }
 
-    fn try_claim(&mut self, at: usize, shape: ShapeId, choices: &mut Choices) -> Option<Fit> {
+    pub(crate) fn try_claim(
+        &mut self,
+        at: usize,
+        shape: ShapeId,
+        choices: &mut Choices,
+    ) -> Option<Fit> {
         if !self.host_allows(shape, self.claims[at].host) {
             return None;
         }
@@ -445,7 +456,7 @@ impl Run<'_, '_> {
 
     /// Volumes, topology, instance types and reservations, in this order, for the first volume place that passes.
     /// `None`: nothing fits; `Err`: reserved capacity would fit and is all put aside.
-    fn fit(
+    pub(crate) fn fit(
         &mut self,
         template: usize,
         shape: ShapeId,
@@ -649,7 +660,7 @@ impl Run<'_, '_> {
     }
 
     /// Slots of a new claim that taints, limits, requirements, ports and requests leave.
-    fn new_slots(&mut self, template: usize, shape: ShapeId) -> Option<(Bits, SetId)> {
+    pub(crate) fn new_slots(&mut self, template: usize, shape: ShapeId) -> Option<(Bits, SetId)> {
         if !self.tolerates(template, shape) {
             return None;
         }
@@ -704,11 +715,6 @@ pub(crate) fn take_from(remaining: &mut Resources, most: &[(&str, i128)]) {
     if let Some(left) = remaining.0.get_mut(NODES) {
         *left -= spokeshave_model::Quantity::units(1);
     }
-}
-
-/// A set without requirements.
-pub(crate) fn is_anything(set: SetId) -> bool {
-    set == ANYTHING
 }
 
 /// Whether a key is kept out of messages: true only inside a plan.

@@ -7,13 +7,16 @@ use std::sync::Arc;
 use common::*;
 use serde_json::{Value, json};
 use spokeshave_model::{
-    core::{CSINode, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, StorageClass},
+    core::{
+        CSINode, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, StorageClass,
+    },
     meta::from_value,
 };
 use spokeshave_scheduling::{ClusterView, Object, eligibility, requests::pod_requests};
 
 fn raw(spec: Value) -> Pod {
-    from_value(json!({"metadata": {"name": "p", "namespace": "default"}, "spec": spec})).expect("a pod")
+    from_value(json!({"metadata": {"name": "p", "namespace": "default"}, "spec": spec}))
+        .expect("a pod")
 }
 
 fn container(requests: Value) -> Value {
@@ -31,25 +34,80 @@ fn requests_of_pods() {
     let side = json!({"cpu": "4900m", "memory": "2.9Gi"});
     let main = json!([container(json!({"cpu": "300m"}))]);
     for (what, spec, cpu, memory) in [
-        ("init below", json!({"containers": two, "initContainers": [container(json!({"cpu": "250m"}))]}), "300m", "0"),
-        ("init above", json!({"containers": two, "initContainers": [container(json!({"cpu": "400m"}))]}), "400m", "0"),
-        ("sidecar after", json!({"containers": six, "initContainers":
-            [container(json!({"cpu": "10", "memory": "4Gi"})), sidecar(side.clone())]}), "10900m", "4.9Gi"),
-        ("sidecar before", json!({"containers": six, "initContainers":
-            [sidecar(side.clone()), container(json!({"cpu": "6", "memory": "2Gi"}))]}), "10900m", "4.9Gi"),
-        ("sidecar before a larger one", json!({"containers": six, "initContainers":
-            [sidecar(side), container(json!({"cpu": "7", "memory": "2Gi"}))]}), "11900m", "4.9Gi"),
-        ("pod level", json!({"containers": [container(json!({"cpu": "3", "memory": "1Gi", "example.com/gpu": "1"}))],
-            "resources": {"requests": {"cpu": "9900m", "memory": "3.9Gi"}}}), "9900m", "3.9Gi"),
-        ("overhead", json!({"containers": [container(json!({"cpu": "1"}))], "overhead": {"cpu": "2"}}), "3", "0"),
-        ("two sidecars", json!({"containers": [container(json!({"cpu": "1"}))], "initContainers":
-            [sidecar(json!({"cpu": "1"})), sidecar(json!({"cpu": "2"})), container(json!({"cpu": "500m"}))]}), "4", "0"),
-        ("B-004", json!({"containers": main, "initContainers":
-            [sidecar(json!({"cpu": "200m"})), container(json!({"cpu": "500m"}))]}), "700m", "0"),
-        ("B-004 swapped", json!({"containers": main, "initContainers":
-            [container(json!({"cpu": "500m"})), sidecar(json!({"cpu": "200m"}))]}), "500m", "0"),
-        ("B-004 second variant", json!({"containers": main, "overhead": {"cpu": "50m"}, "initContainers":
-            [container(json!({"cpu": "900m"})), sidecar(json!({"cpu": "200m"}))]}), "950m", "0"),
+        (
+            "init below",
+            json!({"containers": two, "initContainers": [container(json!({"cpu": "250m"}))]}),
+            "300m",
+            "0",
+        ),
+        (
+            "init above",
+            json!({"containers": two, "initContainers": [container(json!({"cpu": "400m"}))]}),
+            "400m",
+            "0",
+        ),
+        (
+            "sidecar after",
+            json!({"containers": six, "initContainers":
+            [container(json!({"cpu": "10", "memory": "4Gi"})), sidecar(side.clone())]}),
+            "10900m",
+            "4.9Gi",
+        ),
+        (
+            "sidecar before",
+            json!({"containers": six, "initContainers":
+            [sidecar(side.clone()), container(json!({"cpu": "6", "memory": "2Gi"}))]}),
+            "10900m",
+            "4.9Gi",
+        ),
+        (
+            "sidecar before a larger one",
+            json!({"containers": six, "initContainers":
+            [sidecar(side), container(json!({"cpu": "7", "memory": "2Gi"}))]}),
+            "11900m",
+            "4.9Gi",
+        ),
+        (
+            "pod level",
+            json!({"containers": [container(json!({"cpu": "3", "memory": "1Gi", "example.com/gpu": "1"}))],
+            "resources": {"requests": {"cpu": "9900m", "memory": "3.9Gi"}}}),
+            "9900m",
+            "3.9Gi",
+        ),
+        (
+            "overhead",
+            json!({"containers": [container(json!({"cpu": "1"}))], "overhead": {"cpu": "2"}}),
+            "3",
+            "0",
+        ),
+        (
+            "two sidecars",
+            json!({"containers": [container(json!({"cpu": "1"}))], "initContainers":
+            [sidecar(json!({"cpu": "1"})), sidecar(json!({"cpu": "2"})), container(json!({"cpu": "500m"}))]}),
+            "4",
+            "0",
+        ),
+        (
+            "B-004",
+            json!({"containers": main, "initContainers":
+            [sidecar(json!({"cpu": "200m"})), container(json!({"cpu": "500m"}))]}),
+            "700m",
+            "0",
+        ),
+        (
+            "B-004 swapped",
+            json!({"containers": main, "initContainers":
+            [container(json!({"cpu": "500m"})), sidecar(json!({"cpu": "200m"}))]}),
+            "500m",
+            "0",
+        ),
+        (
+            "B-004 second variant",
+            json!({"containers": main, "overhead": {"cpu": "50m"}, "initContainers":
+            [container(json!({"cpu": "900m"})), sidecar(json!({"cpu": "200m"}))]}),
+            "950m",
+            "0",
+        ),
     ] {
         let requests = pod_requests(&raw(spec));
         assert_eq!(requests.get("cpu"), q(cpu), "{what}");
@@ -118,9 +176,24 @@ fn taints_of_nodes_that_start() {
         ("starting", false, json!([not_ready("NoExecute"), boot]), true),
         ("startup taint after the start", true, json!([boot]), false),
         ("went NotReady", true, json!([not_ready("NoSchedule")]), false),
-        ("unknown taint", false, json!([{"key": "custom", "value": "1", "effect": "NoSchedule"}]), false),
-        ("readiness", false, json!([{"key": "readiness.k8s.io/gpu", "effect": "NoSchedule"}]), true),
-        ("unregistered", false, json!([{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]), true),
+        (
+            "unknown taint",
+            false,
+            json!([{"key": "custom", "value": "1", "effect": "NoSchedule"}]),
+            false,
+        ),
+        (
+            "readiness",
+            false,
+            json!([{"key": "readiness.k8s.io/gpu", "effect": "NoSchedule"}]),
+            true,
+        ),
+        (
+            "unregistered",
+            false,
+            json!([{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]),
+            true,
+        ),
     ] {
         let view = view(starting(initialized, taints));
         let pools = [input(pool("default", ANY()), &catalogue_d())];
@@ -163,8 +236,7 @@ fn host_ports_conflict() {
 #[test] // scheduling 5, cases 5 and 6
 fn host_ports_of_daemons() {
     let ports = json!([{"containerPort": 8080, "hostPort": 8080}]);
-    let everywhere =
-        daemon_set("ds", &[], json!({"containers": [{"name": "c", "ports": ports}]}));
+    let everywhere = daemon_set("ds", &[], json!({"containers": [{"name": "c", "ports": ports}]}));
     let some = daemon_set(
         "ds",
         &[],
@@ -186,7 +258,8 @@ fn host_ports_of_daemons() {
 
 fn claim(name: &str, spec: Value, status: Value) -> Object {
     let bound = !spec["volumeName"].is_null();
-    let annotations = if bound { json!({"pv.kubernetes.io/bind-completed": "yes"}) } else { json!({}) };
+    let annotations =
+        if bound { json!({"pv.kubernetes.io/bind-completed": "yes"}) } else { json!({}) };
     let value = json!({"metadata": {"name": name, "namespace": "default", "annotations": annotations},
         "spec": spec, "status": status});
     Arc::new(from_value::<PersistentVolumeClaim>(value).expect("a claim")).into()
@@ -229,9 +302,8 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 
 #[test] // scheduling 6, cases 1-3, 6, 8 and 9
 fn volumes_decide_where_claims_may_be() {
-    let csi = |affinity: Value| {
-        json!({"csi": {"driver": "ebs.csi.aws.com"}, "nodeAffinity": affinity})
-    };
+    let csi =
+        |affinity: Value| json!({"csi": {"driver": "ebs.csi.aws.com"}, "nodeAffinity": affinity});
     let bound = |affinity: Value| {
         vec![claim("v", json!({"volumeName": "pv"}), json!({})), volume("pv", csi(affinity))]
     };
@@ -257,16 +329,45 @@ fn volumes_decide_where_claims_may_be() {
         volume("b", csi(terms(&[&[(ZONE, &["test-zone-2"])], &[(ZONE, &["test-zone-3"])]]))),
     ];
     for (what, objects, fields, zone) in [
-        ("allowed topologies", unbound(&["test-zone-1", "test-zone-2"]), ANY(), Some("In [test-zone-1 test-zone-2]")),
-        ("a zone that the pool leaves out", bound(terms(&[&[(ZONE, &["test-zone-3"])]])), zones_12, None),
-        ("the second alternative",
-            bound(terms(&[&[(ZONE, &["test-zone-2"]), ("rack", &["r9"])], &[(ZONE, &["test-zone-1"])]])),
-            ANY(), Some("In [test-zone-1]")),
-        ("the key of the CSI driver",
-            bound(terms(&[&[("topology.ebs.csi.aws.com/zone", &["test-zone-2"])]])), ANY(), Some("In [test-zone-2]")),
-        ("a local volume",
-            local(terms(&[&[("kubernetes.io/hostname", &["old"]), (ZONE, &["test-zone-1"])]])), ANY(), Some("In [test-zone-1]")),
-        ("a local volume without zone", local(terms(&[&[("kubernetes.io/hostname", &["old"])]])), ANY(), Some("")),
+        (
+            "allowed topologies",
+            unbound(&["test-zone-1", "test-zone-2"]),
+            ANY(),
+            Some("In [test-zone-1 test-zone-2]"),
+        ),
+        (
+            "a zone that the pool leaves out",
+            bound(terms(&[&[(ZONE, &["test-zone-3"])]])),
+            zones_12,
+            None,
+        ),
+        (
+            "the second alternative",
+            bound(terms(&[
+                &[(ZONE, &["test-zone-2"]), ("rack", &["r9"])],
+                &[(ZONE, &["test-zone-1"])],
+            ])),
+            ANY(),
+            Some("In [test-zone-1]"),
+        ),
+        (
+            "the key of the CSI driver",
+            bound(terms(&[&[("topology.ebs.csi.aws.com/zone", &["test-zone-2"])]])),
+            ANY(),
+            Some("In [test-zone-2]"),
+        ),
+        (
+            "a local volume",
+            local(terms(&[&[("kubernetes.io/hostname", &["old"]), (ZONE, &["test-zone-1"])]])),
+            ANY(),
+            Some("In [test-zone-1]"),
+        ),
+        (
+            "a local volume without zone",
+            local(terms(&[&[("kubernetes.io/hostname", &["old"])]])),
+            ANY(),
+            Some(""),
+        ),
         ("two volumes", two, ANY(), Some("In [test-zone-2]")),
     ] {
         let names: &[&str] = if what == "two volumes" { &["v", "w"] } else { &["v"] };
@@ -275,7 +376,9 @@ fn volumes_decide_where_claims_may_be() {
         match zone {
             None => assert!(reason(&solution, "p").contains("not in"), "{what}"),
             Some("") => assert_eq!(requirement(&solution, 0, ZONE), "", "{what}"),
-            Some(zone) => assert_eq!(requirement(&solution, 0, ZONE), format!("{ZONE} {zone}"), "{what}"),
+            Some(zone) => {
+                assert_eq!(requirement(&solution, 0, ZONE), format!("{ZONE} {zone}"), "{what}")
+            }
         }
     }
     let objects = bound(terms(&[&[(ZONE, &["test-zone-3"])]]));
@@ -289,13 +392,19 @@ fn attachable(limit: Value, attached: usize) -> Vec<Object> {
     let csi: CSINode = from_value(json!({"metadata": {"name": "n1"}, "spec": {"drivers":
         [{"name": "ebs.csi.aws.com", "nodeID": "i", "topologyKeys": [], "allocatable": limit}]}}))
     .expect("a CSINode");
-    let mut objects: Vec<Object> =
-        vec![Arc::new(node("n1", json!({"status": {"allocatable": {"pods": "100"}}}))).into(), Arc::new(csi).into()];
+    let mut objects: Vec<Object> = vec![
+        Arc::new(node("n1", json!({"status": {"allocatable": {"pods": "100"}}}))).into(),
+        Arc::new(csi).into(),
+    ];
     objects.push(class("sc", json!({})));
     for at in 0..attached {
         let name = format!("used-{at}");
         objects.push(claim(&name, json!({"storageClassName": "sc"}), json!({})));
-        let bound = with_volumes(&format!("b{at}"), &[&name], json!({"spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}));
+        let bound = with_volumes(
+            &format!("b{at}"),
+            &[&name],
+            json!({"spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}),
+        );
         objects.push(Arc::new(bound).into());
     }
     objects
@@ -305,11 +414,14 @@ fn attachable(limit: Value, attached: usize) -> Vec<Object> {
 fn attach_limits_of_existing_nodes() {
     let pools = [input(pool("default", ANY()), &catalogue_d())];
     let fresh = |n: usize| -> Vec<Object> {
-        (0..n).map(|at| claim(&format!("new-{at}"), json!({"storageClassName": "sc"}), json!({}))).collect()
+        (0..n)
+            .map(|at| claim(&format!("new-{at}"), json!({"storageClassName": "sc"}), json!({})))
+            .collect()
     };
     let mut objects = attachable(json!({"count": 10}), 9);
     objects.extend(fresh(2));
-    let wanted = [with_volumes("two", &["new-0", "new-1"], ANY()), with_volumes("used", &["used-0"], ANY())];
+    let wanted =
+        [with_volumes("two", &["new-0", "new-1"], ANY()), with_volumes("used", &["used-0"], ANY())];
     let solution = plan(&view(objects), &pools, wanted);
     assert_eq!(claims(&solution), [["two"]]);
     assert_eq!(names(&solution.existing[0].pods), ["used"]);
@@ -317,7 +429,11 @@ fn attach_limits_of_existing_nodes() {
     let mut objects = attachable(json!({"count": 10}), 0);
     objects.extend(fresh(12));
     let wanted = (0..6).map(|at| {
-        with_volumes(&format!("p{at}"), &[&format!("new-{}", 2 * at), &format!("new-{}", 2 * at + 1)], ANY())
+        with_volumes(
+            &format!("p{at}"),
+            &[&format!("new-{}", 2 * at), &format!("new-{}", 2 * at + 1)],
+            ANY(),
+        )
     });
     let solution = plan(&view(objects), &pools, wanted);
     assert_eq!((solution.existing[0].pods.len(), solution.new_claims.len()), (5, 1));
@@ -342,15 +458,20 @@ fn claims_that_cannot_be_used() {
     let pv = || volume("pv", json!({"csi": {"driver": "d"}}));
     assert_eq!(check(vec![unbound(), sc("WaitForFirstConsumer")]), None);
     assert_eq!(check(vec![claim("v", json!({"volumeName": "pv"}), json!({})), pv()]), None);
-    let unfinished: PersistentVolumeClaim = from_value(json!({"metadata": {"name": "v", "namespace": "default"},
-        "spec": {"volumeName": "pv"}})).expect("a claim");
+    let unfinished: PersistentVolumeClaim =
+        from_value(json!({"metadata": {"name": "v", "namespace": "default"},
+        "spec": {"volumeName": "pv"}}))
+        .expect("a claim");
     for objects in [
         vec![],
         vec![unbound(), sc("Immediate")],
         vec![unbound()],
         vec![claim("v", json!({}), json!({}))],
         vec![claim("v", json!({"volumeName": "pv"}), json!({}))],
-        vec![claim("v", json!({"storageClassName": "sc"}), json!({"phase": "Lost"})), sc("WaitForFirstConsumer")],
+        vec![
+            claim("v", json!({"storageClassName": "sc"}), json!({"phase": "Lost"})),
+            sc("WaitForFirstConsumer"),
+        ],
         vec![Arc::new(unfinished).into(), pv()],
     ] {
         let (text, event) = check(objects).expect("refused");
@@ -362,12 +483,14 @@ fn claims_that_cannot_be_used() {
 
 #[test] // scheduling 9, cases 1-3
 fn which_pods_are_placed() {
-    let owner = |kind: &str, version: &str| {
-        json!({"metadata": {"ownerReferences": [{"apiVersion": version, "kind": kind, "name": "o", "uid": "u"}]}})
-    };
+    let owner = |kind: &str, version: &str| json!({"metadata": {"ownerReferences": [{"apiVersion": version, "kind": kind, "name": "o", "uid": "u"}]}});
     for (what, fields, placed) in [
         ("unschedulable", ANY(), true),
-        ("gated", json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}}), false),
+        (
+            "gated",
+            json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}}),
+            false,
+        ),
         ("no condition", json!({"status": {"conditions": []}}), false),
         ("DaemonSet", owner("DaemonSet", "apps/v1"), false),
         ("mirror", owner("Node", "v1"), false),
@@ -389,20 +512,50 @@ fn which_pods_are_refused() {
     let fields = json!({"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
         {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}}}});
     for (what, fields, refusal) in [
-        ("host name", select("kubernetes.io/hostname", "n1"), Some(("label kubernetes.io/hostname is restricted", true))),
-        ("own domain", select("karpenter.sh/foo", "x"), Some(("label karpenter.sh/foo is restricted", true))),
-        ("subdomain", select("a.karpenter.k8s.aws/foo", "x"), Some(("label a.karpenter.k8s.aws/foo is restricted", true))),
+        (
+            "host name",
+            select("kubernetes.io/hostname", "n1"),
+            Some(("label kubernetes.io/hostname is restricted", true)),
+        ),
+        (
+            "own domain",
+            select("karpenter.sh/foo", "x"),
+            Some(("label karpenter.sh/foo is restricted", true)),
+        ),
+        (
+            "subdomain",
+            select("a.karpenter.k8s.aws/foo", "x"),
+            Some(("label a.karpenter.k8s.aws/foo is restricted", true)),
+        ),
         ("pool", select("karpenter.sh/nodepool", "default"), None),
         ("node restriction", select("node-restriction.kubernetes.io/x", "y"), None),
-        ("avoids us", require(json!({"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"})),
-            Some(("configured to not run on a Karpenter provisioned node", false))),
-        ("match fields", fields, Some(("node selector term with matchFields is not supported", true))),
-        ("no value", require(json!({"key": "a", "operator": "In", "values": []})),
-            Some(("key a with operator In must have a value", true))),
-        ("negative", require(json!({"key": "a", "operator": "Gt", "values": ["-1"]})),
-            Some(("key a with operator Gt must have one integer >= 0", true))),
-        ("unknown capacity type", require(json!({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["xspot"]})),
-            Some(("key karpenter.sh/capacity-type has no known value among [\"xspot\"]", true))),
+        (
+            "avoids us",
+            require(json!({"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"})),
+            Some(("configured to not run on a Karpenter provisioned node", false)),
+        ),
+        (
+            "match fields",
+            fields,
+            Some(("node selector term with matchFields is not supported", true)),
+        ),
+        (
+            "no value",
+            require(json!({"key": "a", "operator": "In", "values": []})),
+            Some(("key a with operator In must have a value", true)),
+        ),
+        (
+            "negative",
+            require(json!({"key": "a", "operator": "Gt", "values": ["-1"]})),
+            Some(("key a with operator Gt must have one integer >= 0", true)),
+        ),
+        (
+            "unknown capacity type",
+            require(
+                json!({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["xspot"]}),
+            ),
+            Some(("key karpenter.sh/capacity-type has no known value among [\"xspot\"]", true)),
+        ),
     ] {
         let refused = eligibility::validate(&pod("p", &[], fields), &ClusterView::default()).err();
         let refused = refused.as_ref().map(|(text, event)| (text.as_str(), *event));
@@ -417,13 +570,16 @@ fn which_pods_of_nodes_going_away_move() {
         let base = json!({"spec": {"nodeName": "n1"}, "status": {"phase": "Running", "startTime": "2026-03-01T11:49:00Z"}});
         Arc::new(pod(name, &[], over(base, fields))).into()
     };
-    let annotated = |value: &str| json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": value}}});
+    let annotated =
+        |value: &str| json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": value}}});
     let ending = |kind: &str| {
         json!({"metadata": {"deletionTimestamp": "2026-03-01T11:59:00Z",
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u"}]}})
     };
-    let guarded: PodDisruptionBudget = from_value(json!({"metadata": {"name": "pdb", "namespace": "default"},
-        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "guarded"}}}})).expect("a budget");
+    let guarded: PodDisruptionBudget =
+        from_value(json!({"metadata": {"name": "pdb", "namespace": "default"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "guarded"}}}}))
+        .expect("a budget");
     let view = view([
         Arc::new(going).into(),
         Arc::new(guarded).into(),
@@ -433,7 +589,10 @@ fn which_pods_of_nodes_going_away_move() {
         on("let-go", annotated("10m")),
         on("stateful", ending("StatefulSet")),
         on("ending", ending("ReplicaSet")),
-        on("daemon", json!({"metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "o", "uid": "u"}]}})),
+        on(
+            "daemon",
+            json!({"metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "o", "uid": "u"}]}}),
+        ),
         on("guarded", json!({"metadata": {"labels": {"app": "guarded"}}})),
     ]);
     let moving = eligibility::displaced(&view, now());

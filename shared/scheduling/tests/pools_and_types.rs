@@ -10,7 +10,9 @@ use spokeshave_model::{
     CapacityType, InstanceType, NodeClaim, Offering,
     core::{ReplicaSet, TopologySpreadConstraint},
     instance_type::Reservation,
-    labels::{ARCH, CAPACITY_RESERVATION_ID, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, NODEPOOL, ZONE},
+    labels::{
+        ARCH, CAPACITY_RESERVATION_ID, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, NODEPOOL, ZONE,
+    },
     meta::from_value,
     settings::{MinValuesPolicy, PreferencePolicy},
 };
@@ -22,8 +24,10 @@ use spokeshave_scheduling::{
 fn affinity(required: &[Value], preferred: &[(i32, Value)]) -> Value {
     let mut node_affinity = json!({});
     if !required.is_empty() {
-        let terms: Vec<Value> = required.iter().map(|it| json!({"matchExpressions": [it]})).collect();
-        node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = json!({"nodeSelectorTerms": terms});
+        let terms: Vec<Value> =
+            required.iter().map(|it| json!({"matchExpressions": [it]})).collect();
+        node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] =
+            json!({"nodeSelectorTerms": terms});
     }
     let soft: Vec<Value> = preferred
         .iter()
@@ -48,15 +52,28 @@ fn preferences_are_given_up_one_by_one() {
         [{"weight": 100, "podAffinityTerm": {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "none"}}}}]}}}});
     let z = ["test-zone-1", "test-zone-2"];
     for (what, fields, expected) in [
-        ("alternatives", affinity(&[zone("bad1"), zone("bad2"), zone(z[0]), zone(z[1])], &[]), Some(z[0])),
+        (
+            "alternatives",
+            affinity(&[zone("bad1"), zone("bad2"), zone(z[0]), zone(z[1])], &[]),
+            Some(z[0]),
+        ),
         ("the last is never dropped", affinity(&[zone("bad")], &[]), None),
-        ("weights", affinity(&[], &[(1, zone(z[1])), (50, zone(z[0])), (100, expr(ARCH, &["arm64"]))]), Some(z[0])),
+        (
+            "weights",
+            affinity(&[], &[(1, zone(z[1])), (50, zone(z[0])), (100, expr(ARCH, &["arm64"]))]),
+            Some(z[0]),
+        ),
         ("against a requirement", affinity(&[zone(z[0])], &[(1, zone("bad"))]), Some(z[0])),
         ("pod affinity first", over(absent, affinity(&[], &[(1, zone(z[1]))])), Some(z[1])),
         // DIFFERENCE: a feasible term is tried again when the preference is gone.
-        ("a feasible term and a bad preference", affinity(&[zone(z[0]), zone("bad")], &[(1, zone("worse"))]), Some(z[0])),
+        (
+            "a feasible term and a bad preference",
+            affinity(&[zone(z[0]), zone("bad")], &[(1, zone("worse"))]),
+            Some(z[0]),
+        ),
     ] {
-        let solution = plan_new(requires(ARCH, "In", &["amd64"]), &catalogue_d(), [pod("p", &[], fields)]);
+        let solution =
+            plan_new(requires(ARCH, "In", &["amd64"]), &catalogue_d(), [pod("p", &[], fields)]);
         let found = expected.map_or(String::new(), |it| format!("{ZONE} In [{it}]"));
         assert_eq!(requirement(&solution, 0, ZONE), found, "{what}");
         assert_eq!(solution.new_claims.len(), usize::from(expected.is_some()), "{what}");
@@ -83,7 +100,8 @@ fn prefer_no_schedule_is_avoided_while_it_can_be() {
 fn ignoring_preferences() {
     let anti = json!({"spec": {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution":
         [{"weight": 1, "podAffinityTerm": {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "a"}}}}]}}}});
-    let anyway = spreads(vec![spread("a", HOSTNAME, json!({"whenUnsatisfiable": "ScheduleAnyway"}))]);
+    let anyway =
+        spreads(vec![spread("a", HOSTNAME, json!({"whenUnsatisfiable": "ScheduleAnyway"}))]);
     for fields in [anti, anyway] {
         for (policy, n_claims) in [(PreferencePolicy::Ignore, 1), (PreferencePolicy::Respect, 4)] {
             let options = Options { preference_policy: policy, ..options() };
@@ -98,9 +116,12 @@ fn ignoring_preferences() {
 #[test] // scheduling 8, case 9
 fn default_spread_needs_a_controller() {
     let set: ReplicaSet = from_value(json!({"metadata": {"name": "rs", "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {"app": "a"}}}})).expect("a replica set");
-    let constraint: TopologySpreadConstraint = serde_json::from_value(json!({"maxSkew": 1, "topologyKey": ZONE,
-        "whenUnsatisfiable": "ScheduleAnyway"})).expect("a constraint");
+        "spec": {"selector": {"matchLabels": {"app": "a"}}}}))
+    .expect("a replica set");
+    let constraint: TopologySpreadConstraint =
+        serde_json::from_value(json!({"maxSkew": 1, "topologyKey": ZONE,
+        "whenUnsatisfiable": "ScheduleAnyway"}))
+        .expect("a constraint");
     let options = Options { default_spread: vec![constraint], ..options() };
     let owned = json!({"metadata": {"ownerReferences":
         [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "u", "controller": true}]}});
@@ -115,7 +136,9 @@ fn default_spread_needs_a_controller() {
 
 #[test] // scheduling 11, case 1, and 12, case 7
 fn pools_in_their_order() {
-    let of = |name: &str, weight: Option<i32>| input(pool(name, json!({"spec": {"weight": weight}})), &catalogue_d());
+    let of = |name: &str, weight: Option<i32>| {
+        input(pool(name, json!({"spec": {"weight": weight}})), &catalogue_d())
+    };
     for (pools, chosen) in [
         (vec![of("a", Some(10)), of("b", Some(50)), of("c", None)], "b"),
         (vec![of("x", Some(5)), of("y", Some(5))], "y"),
@@ -126,12 +149,20 @@ fn pools_in_their_order() {
     let pools = [of("high", Some(100)), of("low", None)];
     let solution = plan(&ClusterView::default(), &pools, [pod("p", &[], select(NODEPOOL, "low"))]);
     assert_eq!(solution.new_claims[0].nodepool.metadata.name, "low");
-    let full = input(pool("high", json!({"spec": {"weight": 100, "limits": {"cpu": "1"}}})), &catalogue_d());
-    let solution = plan(&ClusterView::default(), &[full, of("low", None)], [pod("p", &[], json!({}))]);
+    let full = input(
+        pool("high", json!({"spec": {"weight": 100, "limits": {"cpu": "1"}}})),
+        &catalogue_d(),
+    );
+    let solution =
+        plan(&ClusterView::default(), &[full, of("low", None)], [pod("p", &[], json!({}))]);
     assert_eq!(solution.new_claims[0].nodepool.metadata.name, "low");
 }
 
-fn with_daemons(daemons: Vec<spokeshave_model::core::DaemonSet>, fields: Value, pods: Vec<spokeshave_model::core::Pod>) -> Solution {
+fn with_daemons(
+    daemons: Vec<spokeshave_model::core::DaemonSet>,
+    fields: Value,
+    pods: Vec<spokeshave_model::core::Pod>,
+) -> Solution {
     let view = view(daemons.into_iter().map(|it| Object::from(Arc::new(it))));
     plan(&view, &[input(pool("default", fields), &catalogue_d())], pods)
 }
@@ -142,7 +173,10 @@ fn daemons_take_their_part() {
     let ds = || daemon_set("ds", &one, json!({}));
     let solution = with_daemons(vec![ds()], json!({}), vec![pod("p", &one, json!({}))]);
     assert_eq!(types(&solution)[0][0], "default-instance-type");
-    assert_eq!(solution.new_claims[0].requests, resources(&[("cpu", "2"), ("memory", "2Gi"), ("pods", "2")]));
+    assert_eq!(
+        solution.new_claims[0].requests,
+        resources(&[("cpu", "2"), ("memory", "2Gi"), ("pods", "2")])
+    );
 
     let small = [("cpu", "1"), ("memory", "1Mi")];
     let solution = with_daemons(
@@ -150,18 +184,31 @@ fn daemons_take_their_part() {
         json!({}),
         vec![pod("a", &small, json!({})), pod("b", &small, json!({}))],
     );
-    assert_eq!(solution.new_claims[0].requests, resources(&[("cpu", "3"), ("memory", "3Mi"), ("pods", "3")]));
+    assert_eq!(
+        solution.new_claims[0].requests,
+        resources(&[("cpu", "3"), ("memory", "3Mi"), ("pods", "3")])
+    );
 
     let huge = daemon_set("ds", &[("cpu", "10000")], json!({}));
     let solution = with_daemons(vec![huge], json!({}), vec![pod("p", &[], json!({}))]);
-    assert!(reason(&solution, "p").starts_with("no instance type has enough resources, requirements="));
+    assert!(
+        reason(&solution, "p").starts_with("no instance type has enough resources, requirements=")
+    );
 
-    let limits = daemon_set("ds", &[], json!({"containers": [{"name": "c", "resources": {"limits": {"cpu": "10000"}}}]}));
+    let limits = daemon_set(
+        "ds",
+        &[],
+        json!({"containers": [{"name": "c", "resources": {"limits": {"cpu": "10000"}}}]}),
+    );
     let solution = with_daemons(vec![limits.clone()], json!({}), vec![pod("p", &[], json!({}))]);
     assert_eq!(solution.new_claims.len(), 0);
-    let live = pod("ds-x", &[("cpu", "1")], json!({"metadata": {"ownerReferences":
+    let live = pod(
+        "ds-x",
+        &[("cpu", "1")],
+        json!({"metadata": {"ownerReferences":
         [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ds", "uid": "u", "controller": true}]},
-        "spec": {"nodeName": "gone"}}));
+        "spec": {"nodeName": "gone"}}),
+    );
     let view = view([Arc::new(limits).into(), Arc::new(live).into()]);
     let pools = [input(pool("default", json!({})), &catalogue_d())];
     assert_eq!(plan(&view, &pools, [pod("p", &[], json!({}))]).new_claims.len(), 1);
@@ -169,20 +216,30 @@ fn daemons_take_their_part() {
     let taints = |field: &str| json!({"spec": {"template": {"spec": {field: [{"key": "x", "effect": "NoSchedule"}]}}}});
     let tolerant = json!({"spec": {"tolerations": [{"operator": "Exists"}]}});
     for (what, field, cpu) in [("taint", "taints", "1"), ("startup taint", "startupTaints", "2")] {
-        let solution = with_daemons(vec![ds()], taints(field), vec![pod("p", &one, tolerant.clone())]);
+        let solution =
+            with_daemons(vec![ds()], taints(field), vec![pod("p", &one, tolerant.clone())]);
         assert_eq!(solution.new_claims[0].requests.get("cpu"), q(cpu), "{what}");
     }
 
-    let sized = |size: &str, cpu: &str| daemon_set(size, &[("cpu", cpu)], json!({"nodeSelector": {"size": size}}));
-    let solution =
-        with_daemons(vec![sized("small", "1"), sized("large", "10")], json!({}), vec![pod("p", &[("cpu", "1")], json!({}))]);
+    let sized = |size: &str, cpu: &str| {
+        daemon_set(size, &[("cpu", cpu)], json!({"nodeSelector": {"size": size}}))
+    };
+    let solution = with_daemons(
+        vec![sized("small", "1"), sized("large", "10")],
+        json!({}),
+        vec![pod("p", &[("cpu", "1")], json!({}))],
+    );
     assert_eq!(solution.new_claims[0].requests.get("cpu"), q("2"));
     assert!(types(&solution)[0].contains(&"arm-instance-type"));
 
     let required = |list: &[Value]| {
         let terms: Vec<Value> = list.iter().map(|it| json!({"matchExpressions": [it]})).collect();
-        daemon_set("ds", &one, json!({"affinity": {"nodeAffinity":
-            {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}))
+        daemon_set(
+            "ds",
+            &one,
+            json!({"affinity": {"nodeAffinity":
+            {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}),
+        )
     };
     let labelled = json!({"spec": {"template": {"metadata": {"labels": {"custom": "x"}}}}});
     let amd = json!({"spec": {"template": {"spec": {"requirements": [expr(ARCH, &["amd64"])]}}}});
@@ -209,7 +266,9 @@ fn daemons_still_to_come_on_existing_nodes() {
         let fields = json!({"metadata": {"ownerReferences": owners}, "spec": {"nodeName": "n"}, "status": {"phase": "Running"}});
         Arc::new(pod(name, &[("cpu", cpu)], fields)).into()
     };
-    for (what, daemon, room) in [("not bound", None, "1"), ("bound and larger", Some("1500m"), "500m")] {
+    for (what, daemon, room) in
+        [("not bound", None, "1"), ("bound and larger", Some("1500m"), "500m")]
+    {
         let mut objects: Vec<Object> = vec![
             Arc::new(node("n", json!({}))).into(),
             Arc::new(daemon_set("ds", &[("cpu", "1")], json!({}))).into(),
@@ -228,11 +287,17 @@ fn daemons_still_to_come_on_existing_nodes() {
 fn the_order_of_the_queue() {
     let old = |at: &str| json!({"metadata": {"creationTimestamp": at}});
     let anti = affine("podAntiAffinity", "a", HOSTNAME);
-    let labelled = |fields: Value| over(json!({"metadata": {"labels": {"app": "a"}}}), over(anti.clone(), fields));
+    let labelled = |fields: Value| {
+        over(json!({"metadata": {"labels": {"app": "a"}}}), over(anti.clone(), fields))
+    };
     let pods = [
         pod("small-old", &[("cpu", "1")], labelled(old("2026-01-01T00:00:00Z"))),
         pod("big-new", &[("cpu", "2")], labelled(old("2026-02-01T00:00:00Z"))),
-        pod("small-much-memory", &[("cpu", "1"), ("memory", "2Gi")], labelled(old("2026-02-01T00:00:00Z"))),
+        pod(
+            "small-much-memory",
+            &[("cpu", "1"), ("memory", "2Gi")],
+            labelled(old("2026-02-01T00:00:00Z")),
+        ),
         pod("b-uid", &[("cpu", "1")], labelled(old("2026-02-01T00:00:00Z"))),
         pod("a-uid", &[("cpu", "1")], labelled(old("2026-02-01T00:00:00Z"))),
     ];
@@ -254,7 +319,10 @@ fn existing_nodes_by_readiness_and_name() {
         let claim: NodeClaim = from_value(json!({"metadata": {"name": format!("claim-{name}"), "labels": {NODEPOOL: "default"}},
             "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}, "requirements": []},
             "status": {"providerID": format!("aws:///z/{name}")}})).expect("a claim");
-        vec![Arc::new(node(name, json!({"metadata": {"labels": labels}}))).into(), Arc::new(claim).into()]
+        vec![
+            Arc::new(node(name, json!({"metadata": {"labels": labels}}))).into(),
+            Arc::new(claim).into(),
+        ]
     };
     for (nodes, chosen) in [([("b", true), ("a", true)], "a"), ([("a", false), ("z", true)], "z")] {
         let view = view(nodes.iter().flat_map(|(name, ready)| managed(name, *ready)));
@@ -271,21 +339,34 @@ fn existing_nodes_by_readiness_and_name() {
 fn limits_and_narrowing() {
     let two_and_four = catalogue([Fake::new("two", 2, 8).build(), Fake::new("four", 4, 8).build()]);
     let anti = affine("podAntiAffinity", "a", HOSTNAME);
-    let solution = plan_new(json!({"spec": {"limits": {"cpu": "3"}}}), &two_and_four, replicas("a", 0, 2, &[("cpu", "1500m")], &anti));
+    let solution = plan_new(
+        json!({"spec": {"limits": {"cpu": "3"}}}),
+        &two_and_four,
+        replicas("a", 0, 2, &[("cpu", "1500m")], &anti),
+    );
     assert_eq!(types(&solution), [["two"]]);
-    assert_eq!(reason(&solution, "a-001"), "all available instance types exceed limits for nodepool");
+    assert_eq!(
+        reason(&solution, "a-001"),
+        "all available instance types exceed limits for nodepool"
+    );
 
     let of_pool = |name: &str, cpu: &str| -> Object {
         let room = json!({"cpu": cpu, "memory": "1Gi", "pods": "0"});
-        Arc::new(node(name, json!({"metadata": {"labels": {NODEPOOL: "default", "karpenter.sh/initialized": "true",
-            INSTANCE_TYPE: "x"}}, "status": {"capacity": room, "allocatable": room}}))).into()
+        Arc::new(node(
+            name,
+            json!({"metadata": {"labels": {NODEPOOL: "default", "karpenter.sh/initialized": "true",
+            INSTANCE_TYPE: "x"}}, "status": {"capacity": room, "allocatable": room}}),
+        ))
+        .into()
     };
     let pools = [input(pool("default", json!({"spec": {"limits": {"cpu": "20"}}})), &two_and_four)];
     let solution = plan(&view([of_pool("n", "18")]), &pools, [pod("p", &[], json!({}))]);
     assert_eq!(types(&solution), [["two"]]);
 
-    let pools = [input(pool("default", json!({"spec": {"limits": {"nodes": "2"}}})), &two_and_four)];
-    let solution = plan(&view([of_pool("n", "1"), of_pool("m", "1")]), &pools, [pod("p", &[], json!({}))]);
+    let pools =
+        [input(pool("default", json!({"spec": {"limits": {"nodes": "2"}}})), &two_and_four)];
+    let solution =
+        plan(&view([of_pool("n", "1"), of_pool("m", "1")]), &pools, [pod("p", &[], json!({}))]);
     assert_eq!(reason(&solution, "p"), "node limits have been exhausted for nodepool");
     let solution = plan(&ClusterView::default(), &pools, replicas("a", 0, 3, &[], &anti));
     assert_eq!(solution.new_claims.len(), 2, "claims of this plan count");
@@ -296,10 +377,20 @@ fn limits_and_narrowing() {
     let both = affinity(&[expr(ARCH, &["amd64", "arm64"])], &[]);
     let arm = affinity(&[expr(ARCH, &["arm64"])], &[]);
     let solution = plan_new(json!({}), &catalogue_d(), [pod("a", &[], both), pod("b", &[], arm)]);
-    assert_eq!((claims(&solution), types(&solution)), (vec![vec!["a", "b"]], vec![vec!["arm-instance-type"]]));
+    assert_eq!(
+        (claims(&solution), types(&solution)),
+        (vec![vec!["a", "b"]], vec![vec!["arm-instance-type"]])
+    );
 
-    let solution = plan_new(json!({}), &catalogue_f(5), [pod("a", &[("cpu", "4500m")], json!({})), pod("b", &[("cpu", "1")], json!({}))]);
-    assert_eq!(types(&solution), [vec!["fake-it-4"], vec!["fake-it-1", "fake-it-2", "fake-it-3", "fake-it-4"]]);
+    let solution = plan_new(
+        json!({}),
+        &catalogue_f(5),
+        [pod("a", &[("cpu", "4500m")], json!({})), pod("b", &[("cpu", "1")], json!({}))],
+    );
+    assert_eq!(
+        types(&solution),
+        [vec!["fake-it-4"], vec!["fake-it-1", "fake-it-2", "fake-it-3", "fake-it-4"]]
+    );
 }
 
 #[test] // scheduling 12, case 8
@@ -307,9 +398,18 @@ fn pods_of_a_node_going_away_fill_what_is_there() {
     let room = json!({"status": {"allocatable": {"cpu": "2", "memory": "4Gi", "pods": "10"}}});
     let mut going = node("going", json!({}));
     going.metadata.deletion_timestamp = Some(now());
-    let moving: Vec<Object> = replicas("a", 0, 3, &[("cpu", "1")], &json!({"spec": {"nodeName": "going"}, "status": {"phase": "Running"}}))
-        .into_iter().map(|it| Arc::new(it).into()).collect();
-    let mut objects: Vec<Object> = vec![Arc::new(going).into(), Arc::new(node("there", room)).into()];
+    let moving: Vec<Object> = replicas(
+        "a",
+        0,
+        3,
+        &[("cpu", "1")],
+        &json!({"spec": {"nodeName": "going"}, "status": {"phase": "Running"}}),
+    )
+    .into_iter()
+    .map(|it| Arc::new(it).into())
+    .collect();
+    let mut objects: Vec<Object> =
+        vec![Arc::new(going).into(), Arc::new(node("there", room)).into()];
     objects.extend(moving);
     let view = view(objects);
     let pods = spokeshave_scheduling::eligibility::displaced(&view, now());
@@ -350,7 +450,10 @@ fn min_values_strict_and_best_effort() {
         format!("{INSTANCE_TYPE} In [instance-type-1 instance-type-2] minValues 2")
     );
     assert_eq!(claim.metadata.annotations["karpenter.sh/nodeclaim-min-values-relaxed"], "true");
-    assert_eq!(solution.new_claims[0].cheapest.as_ref().expect("bought").instance_type, "instance-type-1");
+    assert_eq!(
+        solution.new_claims[0].cheapest.as_ref().expect("bought").instance_type,
+        "instance-type-1"
+    );
     let solution = best_effort(min_values(ZONE, 4), &two_types());
     assert!(requirement(&solution, 0, ZONE).ends_with("minValues 3"));
 
@@ -362,7 +465,10 @@ fn min_values_strict_and_best_effort() {
     let solution = plan_new(json!({}), &many, [pod("p", &[], json!({}))]);
     assert_eq!((types(&solution)[0].len(), types(&solution)[0][0]), (600, "t-699"));
     let solution = plan_new(min_values(INSTANCE_TYPE, 601), &many, [pod("p", &[], json!({}))]);
-    assert_eq!((reason(&solution, "p").as_str(), solution.new_claims.len()), (MIN_VALUES_AFTER_CUT, 0));
+    assert_eq!(
+        (reason(&solution, "p").as_str(), solution.new_claims.len()),
+        (MIN_VALUES_AFTER_CUT, 0)
+    );
 }
 
 #[test] // scheduling 13, cases 1-3 and 8
@@ -375,7 +481,8 @@ fn types_in_price_order_and_why_not() {
     let three = catalogue([priced("small", 2.0), priced("medium", 3.0), priced("large", 1.0)]);
     let solution = plan_new(json!({}), &three, [pod("p", &[], json!({}))]);
     assert_eq!(types(&solution), [["large", "small", "medium"]]);
-    let solution = plan_new(requires(ARCH, "In", &["arm64"]), &catalogue_d(), [pod("p", &[], json!({}))]);
+    let solution =
+        plan_new(requires(ARCH, "In", &["arm64"]), &catalogue_d(), [pod("p", &[], json!({}))]);
     assert_eq!(types(&solution), [["arm-instance-type"]]);
 
     let why = |requests: &[(&str, &str)], fields: Value| {
@@ -383,14 +490,22 @@ fn types_in_price_order_and_why_not() {
     };
     assert!(why(&[("cpu", "3")], select(INSTANCE_TYPE, "small-instance-type")).starts_with(
         "no instance type which had enough resources and the required offering met the scheduling requirements, requirements="));
-    assert!(why(&[("memory", "2Ti")], json!({})).starts_with("no instance type has enough resources, requirements="));
+    assert!(
+        why(&[("memory", "2Ti")], json!({}))
+            .starts_with("no instance type has enough resources, requirements=")
+    );
     assert!(why(&[("cpu", "1M")], json!({})).starts_with(
         "no instance type has enough resources (CPU request >= 1 Million, m vs M typo?), requirements="));
     assert!(why(&[("cpu", "3")], json!({})).is_empty());
-    assert!(why(&[("no.such/thing", "1")], json!({})).contains("resources={\"no.such/thing\":\"1\",\"pods\":\"1\"}"));
+    assert!(
+        why(&[("no.such/thing", "1")], json!({}))
+            .contains("resources={\"no.such/thing\":\"1\",\"pods\":\"1\"}")
+    );
 
     let mut without = Fake::new("t", 4, 4).build();
-    for offering in without.offerings.iter_mut().filter(|it| it.capacity_type == CapacityType::OnDemand) {
+    for offering in
+        without.offerings.iter_mut().filter(|it| it.capacity_type == CapacityType::OnDemand)
+    {
         offering.available = false;
     }
     let mut spot_only = without.clone();
@@ -402,8 +517,15 @@ fn types_in_price_order_and_why_not() {
     assert_eq!(reason(&solution, "p"), ALL_FILTERED);
     assert_eq!(solution.skipped_pools.len(), 1);
     let solution = plan_new(json!({}), &types, [pod("p", &[], select(CAPACITY_TYPE, "on-demand"))]);
-    assert!(reason(&solution, "p").starts_with("no instance type had enough resources or had a required offering, "));
-    let solution = plan_new(json!({}), &catalogue([spot_only]), [pod("p", &[], select(CAPACITY_TYPE, "on-demand"))]);
+    assert!(
+        reason(&solution, "p")
+            .starts_with("no instance type had enough resources or had a required offering, ")
+    );
+    let solution = plan_new(
+        json!({}),
+        &catalogue([spot_only]),
+        [pod("p", &[], select(CAPACITY_TYPE, "on-demand"))],
+    );
     assert!(reason(&solution, "p").starts_with(
         "no instance type met the scheduling requirements or had enough resources or had a required offering, "));
 }
@@ -418,10 +540,17 @@ fn reserved_types(counts: [i64; 2]) -> Catalogue {
                 zone: "test-zone-1".into(),
                 price: Some(1e-7),
                 available: count > 0,
-                reservation: Some(Reservation { id: id.into(), type_: "default".into(), count, ..Reservation::default() }),
+                reservation: Some(Reservation {
+                    id: id.into(),
+                    type_: "default".into(),
+                    count,
+                    ..Reservation::default()
+                }),
                 ..Offering::default()
             });
-            it.requirements.replace(requirements_of(&it.offerings).get(CAPACITY_TYPE).expect("listed").clone());
+            it.requirements.replace(
+                requirements_of(&it.offerings).get(CAPACITY_TYPE).expect("listed").clone(),
+            );
         }
         it
     };
@@ -439,17 +568,31 @@ fn reservations_are_put_aside() {
     assert_eq!((solution.new_claims.len(), solution.deferred.len()), (1, 2));
     assert!(solution.unschedulable.is_empty());
     assert_eq!(requirement(&solution, 0, CAPACITY_TYPE), format!("{CAPACITY_TYPE} In [reserved]"));
-    assert_eq!(requirement(&solution, 0, CAPACITY_RESERVATION_ID), format!("{CAPACITY_RESERVATION_ID} In [r-medium r-small]"));
+    assert_eq!(
+        requirement(&solution, 0, CAPACITY_RESERVATION_ID),
+        format!("{CAPACITY_RESERVATION_ID} In [r-medium r-small]")
+    );
     assert_eq!(solution.new_claims[0].cheapest.as_ref().expect("bought").instance_type, "medium");
     // The next batches: one reservation is left, then none.
     let solution = plan_new(json!({}), &reserved_types([1, 0]), pods().into_iter().take(2));
-    assert_eq!((solution.new_claims[0].reservations.as_slice(), solution.deferred.len()), (["r-medium".to_owned()].as_slice(), 1));
+    assert_eq!(
+        (solution.new_claims[0].reservations.as_slice(), solution.deferred.len()),
+        (["r-medium".to_owned()].as_slice(), 1)
+    );
     let solution = plan_new(json!({}), &reserved_types([0, 0]), pods().into_iter().take(1));
     assert!(solution.new_claims[0].reservations.is_empty());
 
-    let solution = plan_new(json!({}), &reserved_types([1, 1]), [pod("p", &[], select(CAPACITY_TYPE, "on-demand"))]);
+    let solution = plan_new(
+        json!({}),
+        &reserved_types([1, 1]),
+        [pod("p", &[], select(CAPACITY_TYPE, "on-demand"))],
+    );
     assert!(solution.new_claims[0].reservations.is_empty());
-    let solution = plan_new(json!({}), &reserved_types([0, 1]), replicas("a", 0, 2, &[("cpu", "500m")], &json!({})));
+    let solution = plan_new(
+        json!({}),
+        &reserved_types([0, 1]),
+        replicas("a", 0, 2, &[("cpu", "500m")], &json!({})),
+    );
     assert_eq!((solution.new_claims.len(), solution.new_claims[0].pods.len()), (1, 2));
 }
 
@@ -486,26 +629,44 @@ fn the_claim_that_is_created() {
     let one = [("cpu", "1"), ("memory", "1Gi")];
     let solution = plan_new(json!({}), &catalogue_d(), [pod("p", &one, json!({}))]);
     let claim = solution.new_claims[0].to_node_claim(|from, _| from);
-    assert_eq!(claim.spec.resources.requests, resources(&[("cpu", "1"), ("memory", "1Gi"), ("pods", "1")]));
-    let texts: Vec<String> =
-        claim.spec.requirements.iter().map(|it| format!("{} {:?} {}", it.key, it.operator, it.values.join(" "))).collect();
-    assert_eq!(texts, [
-        "karpenter.k8s.aws/ec2nodeclass In default",
-        "karpenter.sh/capacity-type In on-demand spot",
-        "karpenter.sh/nodepool In default",
-        "node.kubernetes.io/instance-type In arm-instance-type default-instance-type gpu-vendor-b-instance-type \
+    assert_eq!(
+        claim.spec.resources.requests,
+        resources(&[("cpu", "1"), ("memory", "1Gi"), ("pods", "1")])
+    );
+    let texts: Vec<String> = claim
+        .spec
+        .requirements
+        .iter()
+        .map(|it| format!("{} {:?} {}", it.key, it.operator, it.values.join(" ")))
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            "karpenter.k8s.aws/ec2nodeclass In default",
+            "karpenter.sh/capacity-type In on-demand spot",
+            "karpenter.sh/nodepool In default",
+            "node.kubernetes.io/instance-type In arm-instance-type default-instance-type gpu-vendor-b-instance-type \
          gpu-vendor-instance-type single-pod-instance-type small-instance-type",
-    ]);
+        ]
+    );
     assert_eq!(claim.metadata.generate_name, "default-");
     let owner = &claim.metadata.owner_references[0];
-    assert_eq!((owner.kind.as_str(), owner.controller, owner.block_owner_deletion), ("NodePool", None, Some(true)));
+    assert_eq!(
+        (owner.kind.as_str(), owner.controller, owner.block_owner_deletion),
+        ("NodePool", None, Some(true))
+    );
     assert_eq!(claim.metadata.annotations["karpenter.sh/nodepool-hash-version"], "v3");
     assert_eq!(claim.metadata.annotations["karpenter.sh/nodeclaim-min-values-relaxed"], "false");
 
     let tier = "example.com/tier";
-    let solution = plan_new(requires(tier, "Exists", &[]), &catalogue_d(), [pod("p", &[], json!({}))]);
+    let solution =
+        plan_new(requires(tier, "Exists", &[]), &catalogue_d(), [pod("p", &[], json!({}))]);
     assert_eq!(solution.new_claims[0].claim_labels(|_, _| 17)[tier], "17");
-    let solution = plan_new(requires(tier, "Exists", &[]), &catalogue_d(), [pod("p", &[], select(tier, "gold"))]);
+    let solution = plan_new(
+        requires(tier, "Exists", &[]),
+        &catalogue_d(),
+        [pod("p", &[], select(tier, "gold"))],
+    );
     assert_eq!(solution.new_claims[0].claim_labels(|_, _| 17)[tier], "gold");
     assert_eq!(api(&solution, tier), [("In".to_owned(), vec!["gold".to_owned()])]);
 
@@ -514,14 +675,22 @@ fn the_claim_that_is_created() {
         {"key": n, "operator": "Gt", "values": ["3"]}, {"key": n, "operator": "Lt", "values": ["5"]}]}}}});
     let solution = plan_new(bounds, &catalogue_d(), [pod("p", &[], json!({}))]);
     assert_eq!(solution.new_claims[0].claim_labels(|from, to| from.max(to))[n], "4");
-    assert_eq!(api(&solution, n), [("Gte".to_owned(), vec!["4".to_owned()]), ("Lte".to_owned(), vec!["4".to_owned()])]);
+    assert_eq!(
+        api(&solution, n),
+        [("Gte".to_owned(), vec!["4".to_owned()]), ("Lte".to_owned(), vec!["4".to_owned()])]
+    );
 
-    let solution = plan_new(requires("example.com/x", "DoesNotExist", &[]), &catalogue_d(), [pod("p", &[], json!({}))]);
+    let solution = plan_new(
+        requires("example.com/x", "DoesNotExist", &[]),
+        &catalogue_d(),
+        [pod("p", &[], json!({}))],
+    );
     assert!(!solution.new_claims[0].claim_labels(|from, _| from).contains_key("example.com/x"));
     assert_eq!(api(&solution, "example.com/x"), [("DoesNotExist".to_owned(), vec![])]);
 
     let mut no_spot = Fake::new("t", 4, 4).build();
-    for offering in no_spot.offerings.iter_mut().filter(|it| it.capacity_type == CapacityType::Spot) {
+    for offering in no_spot.offerings.iter_mut().filter(|it| it.capacity_type == CapacityType::Spot)
+    {
         offering.available = false;
     }
     let both = requires(CAPACITY_TYPE, "In", &["on-demand", "spot"]);
@@ -540,15 +709,19 @@ fn without_pools_there_is_nothing_to_make() {
 fn resource_claims_are_refused() {
     let device = json!({"spec": {"resourceClaims": [{"name": "gpu"}]}});
     let soft = over(device.clone(), affinity(&[], &[(1, expr(ZONE, &["bad"]))]));
-    let solution = plan_new(json!({}), &catalogue_d(), [
-        pod("device", &[], device.clone()),
-        pod("soft", &[], soft),
-        pod("normal", &[], json!({})),
-    ]);
+    let solution = plan_new(
+        json!({}),
+        &catalogue_d(),
+        [pod("device", &[], device.clone()), pod("soft", &[], soft), pod("normal", &[], json!({}))],
+    );
     assert_eq!(claims(&solution), [["normal"]]);
-    assert_eq!((reason(&solution, "device").as_str(), reason(&solution, "soft").as_str()), (DRA_REFUSAL, DRA_REFUSAL));
+    assert_eq!(
+        (reason(&solution, "device").as_str(), reason(&solution, "soft").as_str()),
+        (DRA_REFUSAL, DRA_REFUSAL)
+    );
     let daemon = daemon_set("ds", &[("cpu", "1")], json!({"resourceClaims": [{"name": "gpu"}]}));
-    let solution = with_daemons(vec![daemon], json!({}), vec![pod("p", &[("cpu", "1")], json!({}))]);
+    let solution =
+        with_daemons(vec![daemon], json!({}), vec![pod("p", &[("cpu", "1")], json!({}))]);
     assert_eq!(solution.new_claims[0].requests.get("cpu"), q("1"));
 }
 
@@ -571,7 +744,11 @@ fn orders_are_places() {
     let mut order = first.new_claims[0].to_node_claim(|from, _| from);
     order.metadata.name = "default-abcde".into();
     let view = view([Arc::new(order).into()]);
-    let again = plan(&view, &pools, [pod("p", &[("cpu", "1")], json!({})), pod("arm", &[], select(ARCH, "arm64"))]);
+    let again = plan(
+        &view,
+        &pools,
+        [pod("p", &[("cpu", "1")], json!({})), pod("arm", &[], select(ARCH, "arm64"))],
+    );
     assert_eq!(again.existing[0].name, "default-abcde");
     assert_eq!(names(&again.existing[0].pods), ["p"]);
     assert_eq!(claims(&again), [["arm"]]);

@@ -47,8 +47,11 @@ fn spread_over_zones_hosts_and_capacity_types() {
 fn running_in(world: &mut World, name: &str, zone: &str, labels: Value) {
     let host = format!("old-{name}");
     let full = json!({"pods": "1", "cpu": "1", "memory": "1Gi"});
-    let made = node(&host, json!({"metadata": {"labels": {ZONE: zone}},
-        "status": {"allocatable": full, "capacity": full}}));
+    let made = node(
+        &host,
+        json!({"metadata": {"labels": {ZONE: zone}},
+        "status": {"allocatable": full, "capacity": full}}),
+    );
     world.add(Arc::new(made).into());
     world.bind(&pod(name, &[], json!({"metadata": {"labels": labels}})), &host);
 }
@@ -105,7 +108,8 @@ fn node_affinity_narrows_what_spread_looks_at() {
     assert_eq!(it.counts("a", ZONE), [5, 10]);
 
     let affinity = |kind: &str, zones: &[&str]| {
-        let expression = json!({"matchExpressions": [{"key": ZONE, "operator": "In", "values": zones}]});
+        let expression =
+            json!({"matchExpressions": [{"key": ZONE, "operator": "In", "values": zones}]});
         let terms = if kind == "required" {
             json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [expression]}})
         } else {
@@ -129,9 +133,12 @@ fn node_affinity_narrows_what_spread_looks_at() {
 #[test] // scheduling 7, case 10
 fn two_constraints_hold_together_over_batches() {
     let mut it = world(json!({}));
-    let fields = spreads(vec![spread("a", ZONE, json!({})), spread("a", HOSTNAME, json!({"maxSkew": 3}))]);
+    let fields =
+        spreads(vec![spread("a", ZONE, json!({})), spread("a", HOSTNAME, json!({"maxSkew": 3}))]);
     let mut first = 0;
-    for (n, counts) in [(2, vec![1, 1]), (3, vec![1, 2, 2]), (5, vec![3, 3, 4]), (11, vec![7, 7, 7])] {
+    for (n, counts) in
+        [(2, vec![1, 1]), (3, vec![1, 2, 2]), (5, vec![3, 3, 4]), (11, vec![7, 7, 7])]
+    {
         it.run(replicas("a", first, n, &[], &fields));
         first += n;
         assert_eq!(it.counts("a", ZONE), counts);
@@ -148,7 +155,8 @@ fn a_custom_key_of_two_pools() {
             {"key": CAPACITY_TYPE, "operator": "In", "values": [capacity_type]}]}}}});
         input(pool(name, fields), &catalogue_d())
     };
-    let mut it = World::new(vec![of("spot", &["2", "3", "4", "5"], "spot"), of("od", &["1"], "on-demand")]);
+    let mut it =
+        World::new(vec![of("spot", &["2", "3", "4", "5"], "spot"), of("od", &["1"], "on-demand")]);
     it.run(replicas("a", 0, 20, &[], &spreads(vec![spread("a", key, json!({}))])));
     assert_eq!(it.counts("a", key), [4, 4, 4, 4, 4]);
     assert_eq!(it.counts("a", CAPACITY_TYPE), [4, 16]);
@@ -208,10 +216,14 @@ fn affinity_follows_what_is_known() {
 fn repeller(world: &mut World) {
     let host = "old-r";
     let full = json!({"pods": "1"});
-    let made = node(host, json!({"metadata": {"labels": {ZONE: "test-zone-1"}},
-        "status": {"allocatable": full, "capacity": full}}));
+    let made = node(
+        host,
+        json!({"metadata": {"labels": {ZONE: "test-zone-1"}},
+        "status": {"allocatable": full, "capacity": full}}),
+    );
     world.add(Arc::new(made).into());
-    let fields = over(affine("podAntiAffinity", "x", ZONE), json!({"metadata": {"labels": {"app": "y"}}}));
+    let fields =
+        over(affine("podAntiAffinity", "x", ZONE), json!({"metadata": {"labels": {"app": "y"}}}));
     world.bind(&pod("r", &[], fields), host);
 }
 
@@ -231,7 +243,8 @@ fn anti_affinity_is_mutual() {
 #[test] // scheduling 7, case 17
 fn namespaces_of_affinity_terms() {
     let namespace = |name: &str| -> Object {
-        Arc::new(from_value::<Namespace>(json!({"metadata": {"name": name}})).expect("a namespace")).into()
+        Arc::new(from_value::<Namespace>(json!({"metadata": {"name": name}})).expect("a namespace"))
+            .into()
     };
     let term = |fields: Value| {
         let base = json!({"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "db"}}});
@@ -247,7 +260,8 @@ fn namespaces_of_affinity_terms() {
         it.add(namespace("default"));
         it.add(namespace("other"));
         running_in(&mut it, "db", "test-zone-2", json!({}));
-        let mut db: Pod = pod("db", &[], json!({"metadata": {"namespace": "other", "labels": {"app": "db"}}}));
+        let mut db: Pod =
+            pod("db", &[], json!({"metadata": {"namespace": "other", "labels": {"app": "db"}}}));
         "Running".clone_into(&mut db.status.phase);
         it.bind(&db, "old-db");
         let solution = plan(&it.view, &it.pools, [pod("p", &[], term(fields))]);
@@ -257,16 +271,26 @@ fn namespaces_of_affinity_terms() {
 
 #[test] // scheduling 7, case 18
 fn capacity_types_that_the_pool_has_left() {
-    for (action, counts, left) in [("DoNotSchedule", vec![1, 2], 3), ("ScheduleAnyway", vec![1, 5], 0)] {
+    for (action, counts, left) in
+        [("DoNotSchedule", vec![1, 2], 3), ("ScheduleAnyway", vec![1, 5], 0)]
+    {
         let mut it = world(requires(CAPACITY_TYPE, "In", &["on-demand"]));
         let full = json!({"pods": "1"});
-        let made = node("old", json!({"metadata": {"labels": {CAPACITY_TYPE: "spot", ZONE: "test-zone-1"}},
-            "status": {"allocatable": full, "capacity": full}}));
+        let made = node(
+            "old",
+            json!({"metadata": {"labels": {CAPACITY_TYPE: "spot", ZONE: "test-zone-1"}},
+            "status": {"allocatable": full, "capacity": full}}),
+        );
         it.add(Arc::new(made).into());
         it.bind(&replicas("a", 99, 1, &[], &json!({}))[0], "old");
-        let fields = spreads(vec![spread("a", CAPACITY_TYPE, json!({"whenUnsatisfiable": action}))]);
+        let fields =
+            spreads(vec![spread("a", CAPACITY_TYPE, json!({"whenUnsatisfiable": action}))]);
         let solution = it.run(replicas("a", 0, 5, &[], &fields));
-        assert_eq!((it.counts("a", CAPACITY_TYPE), solution.unschedulable.len()), (counts, left), "{action}");
+        assert_eq!(
+            (it.counts("a", CAPACITY_TYPE), solution.unschedulable.len()),
+            (counts, left),
+            "{action}"
+        );
     }
 }
 
@@ -274,7 +298,10 @@ fn capacity_types_that_the_pool_has_left() {
 fn pods_that_select_other_zones_have_groups_of_their_own() {
     let mut it = world(json!({}));
     let select = |zone: &str| {
-        over(spreads(vec![spread("a", HOSTNAME, json!({}))]), json!({"spec": {"nodeSelector": {ZONE: zone}}}))
+        over(
+            spreads(vec![spread("a", HOSTNAME, json!({}))]),
+            json!({"spec": {"nodeSelector": {ZONE: zone}}}),
+        )
     };
     let mut pods = replicas("a", 0, 2, &[], &select("test-zone-1"));
     pods.extend(replicas("a", 2, 2, &[], &select("test-zone-2")));
@@ -283,9 +310,13 @@ fn pods_that_select_other_zones_have_groups_of_their_own() {
 
 #[test] // scheduling 7, case 21
 fn the_pools_name_is_a_domain() {
-    let pools = vec![input(pool("x", json!({})), &catalogue_d()), input(pool("y", json!({})), &catalogue_d())];
+    let pools = vec![
+        input(pool("x", json!({})), &catalogue_d()),
+        input(pool("y", json!({})), &catalogue_d()),
+    ];
     let mut it = World::new(pools);
-    let solution = it.run(replicas("a", 0, 2, &[], &spreads(vec![spread("a", NODEPOOL, json!({}))])));
+    let solution =
+        it.run(replicas("a", 0, 2, &[], &spreads(vec![spread("a", NODEPOOL, json!({}))])));
     assert!(solution.unschedulable.is_empty());
     assert_eq!(it.counts("a", NODEPOOL), [1, 1]);
 }
@@ -293,7 +324,9 @@ fn the_pools_name_is_a_domain() {
 #[test] // B-006: a node without a zone is no domain.
 fn nodes_without_the_label_do_not_count() {
     let mut it = world(json!({}));
-    for (at, zone) in ["test-zone-1", "test-zone-1", "test-zone-2", "test-zone-3"].iter().enumerate() {
+    for (at, zone) in
+        ["test-zone-1", "test-zone-1", "test-zone-2", "test-zone-3"].iter().enumerate()
+    {
         running_in(&mut it, &format!("a{at}"), zone, json!({"app": "a"}));
     }
     for (name, labels) in [("bare", json!({})), ("empty", json!({ZONE: ""}))] {
@@ -324,13 +357,17 @@ fn zonal_volumes_do_not_hide_zones() {
         running_in(&mut it, "a-1", "test-zone-2", json!({"app": "a"}));
         let claim: PersistentVolumeClaim = from_value(json!({"metadata": {"name": "v", "namespace": "default",
             "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": "pv"}})).expect("a claim");
-        let volume: PersistentVolume = from_value(json!({"metadata": {"name": "pv"}, "spec": {"csi": {"driver": "ebs.csi.aws.com"},
+        let volume: PersistentVolume = from_value(
+            json!({"metadata": {"name": "pv"}, "spec": {"csi": {"driver": "ebs.csi.aws.com"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions":
-                [{"key": ZONE, "operator": "In", "values": [zone]}]}]}}}})).expect("a volume");
+                [{"key": ZONE, "operator": "In", "values": [zone]}]}]}}}}),
+        )
+        .expect("a volume");
         it.add(Arc::new(claim).into());
         it.add(Arc::new(volume).into());
         let volumes = json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]}});
-        let solution = plan(&it.view, &it.pools, replicas("a", 2, 1, &[], &over(zone_spread(), volumes)));
+        let solution =
+            plan(&it.view, &it.pools, replicas("a", 2, 1, &[], &over(zone_spread(), volumes)));
         assert_eq!(solution.new_claims.len(), usize::from(placed), "{zone}");
     }
 }

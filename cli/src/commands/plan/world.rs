@@ -11,9 +11,13 @@ use jiff::Timestamp;
 use serde_json::Value;
 use spokeshave_catalog::{Catalog, MarketView, plain};
 use spokeshave_model::{
-    EC2NodeClass, InstanceType, Kind, NodePool, ObjectMeta, Settings, conditions, hash,
+    EC2NodeClass, InstanceType, Kind, NodePool, ObjectMeta, Settings, conditions, core::Pod, hash,
 };
-use spokeshave_scheduling::{ClusterView, Object, Options, PoolInput, defaults::SchedulerConfig};
+use spokeshave_scheduling::{
+    ClusterView, Object, Options, PoolInput, buffers,
+    defaults::SchedulerConfig,
+    overlays::{self, Verdict},
+};
 
 use crate::{Failure, input::ClusterInput};
 
@@ -24,6 +28,8 @@ pub struct World {
     pub view: ClusterView,
     /// All managed pools, ready or not: the planner takes those that take part.
     pub pools: Vec<PoolInput>,
+    /// NodeOverlays that do not count, and why.
+    pub refused_overlays: Vec<(String, String)>,
     pub now: Timestamp,
 }
 
@@ -223,7 +229,30 @@ impl World {
                     .ok_or_else(|| format!("EC2NodeClass {name} not found")),
             });
         }
-        Ok(Self { settings, options, view, pools, now })
+        let mut refused_overlays = Vec::new();
+        if settings.gates.node_overlay {
+            for (name, verdict) in
+                overlays::apply(&mut pools, view.overlays.values().map(|it| &**it))
+            {
+                match verdict {
+                    Verdict::Applied => {}
+                    Verdict::Invalid(why) => refused_overlays.push((name, why)),
+                    Verdict::Conflict => {
+                        refused_overlays.push((name, overlays::CONFLICT.to_owned()))
+                    }
+                }
+            }
+        }
+        Ok(Self { settings, options, view, pools, refused_overlays, now })
+    }
+
+    /// The placeholders of CapacityBuffers, if their gate is on.
+    pub fn virtual_pods(&self) -> Vec<Arc<Pod>> {
+        if self.settings.gates.capacity_buffer {
+            buffers::virtual_pods(&self.view)
+        } else {
+            Vec::new()
+        }
     }
 }
 

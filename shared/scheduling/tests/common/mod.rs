@@ -472,7 +472,8 @@ impl World {
 
     /// Bound pods with the label `app` of this value, per value of the topology key, sorted by number.
     pub fn counts(&self, app: &str, key: &str) -> Vec<usize> {
-        let mut by_value: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+        let mut by_value: std::collections::BTreeMap<String, usize> =
+            std::collections::BTreeMap::new();
         for pod in self.view.bound_pods().filter(|it| it.metadata.label("app") == Some(app)) {
             let node = spokeshave_model::ObjectKey::cluster(&pod.spec.node_name);
             let value = self.view.nodes.get(&node).and_then(|it| it.metadata.label(key));
@@ -485,7 +486,13 @@ impl World {
 }
 
 /// Pods labelled `app=<app>`, numbered from `first`, with more fields.
-pub fn replicas(app: &str, first: usize, n: usize, requests: &[(&str, &str)], fields: &Value) -> Vec<Pod> {
+pub fn replicas(
+    app: &str,
+    first: usize,
+    n: usize,
+    requests: &[(&str, &str)],
+    fields: &Value,
+) -> Vec<Pod> {
     (first..first + n)
         .map(|at| {
             let labels = json!({"metadata": {"labels": {"app": app}}});

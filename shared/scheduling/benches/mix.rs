@@ -1,0 +1,66 @@
+//! Speed of the reproducible mix (`spec` scheduling 25), of many running pods, and of EC2-like catalogues.
+//!
+//! `cargo bench -p spokeshave-scheduling` prints the time of one solve and of its set-up; pods per second follow.
+//! Peak memory is printed by the example `mix` (`cargo run --release --example mix`).
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use common::{Draws, benchmark_pool, catalogue_f, diverse, input, options, preference};
+use divan::Bencher;
+use spokeshave_model::{core::Pod, settings::PreferencePolicy};
+use spokeshave_scheduling::{Batch, ClusterView, Planner, ReservedMode};
+
+fn main() {
+    divan::main();
+}
+
+const SIZES: [usize; 9] = [1, 50, 100, 500, 1000, 2000, 5000, 10000, 20000];
+
+fn batch(pods: Vec<Pod>) -> Batch {
+    Batch { reserved: ReservedMode::Fallback, ..common::batch(pods) }
+}
+
+/// The solve alone.
+#[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
+fn solve(bencher: Bencher, n: usize) {
+    let (view, options) = (ClusterView::default(), options());
+    let pools = [input(benchmark_pool(), &catalogue_f(400))];
+    let batch = batch(diverse(n, &mut Draws::new(common::DRAWS)));
+    let planner = Planner::new(&view, &pools, &options, common::now());
+    bencher.counter(divan::counter::ItemsCount::new(n)).bench_local(|| {
+        // A fresh planner each time: nothing that an earlier solve worked out helps.
+        let mut planner = planner.clone();
+        let began = std::time::Instant::now();
+        let prepared = planner.prepare(&batch);
+        let set_up = began.elapsed();
+        let solution = prepared.finish(&|| true);
+        assert!(solution.unschedulable.is_empty());
+        divan::black_box((solution, set_up))
+    });
+}
+
+/// Everything: filtering the catalogue, registering the pods, solving.
+#[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
+fn with_setup(bencher: Bencher, n: usize) {
+    let (view, options) = (ClusterView::default(), options());
+    let pools = [input(benchmark_pool(), &catalogue_f(400))];
+    let batch = batch(diverse(n, &mut Draws::new(common::DRAWS)));
+    bencher.counter(divan::counter::ItemsCount::new(n)).bench_local(|| {
+        let solution = Planner::new(&view, &pools, &options, common::now()).solve(&batch, &|| true);
+        divan::black_box(solution)
+    });
+}
+
+#[divan::bench(args = [PreferencePolicy::Respect, PreferencePolicy::Ignore], sample_count = 5, sample_size = 1)]
+fn preference_4000(bencher: Bencher, policy: PreferencePolicy) {
+    let view = ClusterView::default();
+    let mut options = options();
+    options.preference_policy = policy;
+    let pools = [input(benchmark_pool(), &catalogue_f(400))];
+    let batch = batch(preference(4000));
+    bencher.counter(divan::counter::ItemsCount::new(4000_usize)).bench_local(|| {
+        let solution = Planner::new(&view, &pools, &options, common::now()).solve(&batch, &|| true);
+        divan::black_box(solution)
+    });
+}
