@@ -12,7 +12,7 @@ mod health;
 mod sweep;
 
 use spokeshave_lambda::{BatchAnswer, SqsBatch};
-use spokeshave_ports::{Cluster, Decision, Ec2, Invocation, Queues, StateTable};
+use spokeshave_ports::{Cluster, Decision, Ec2, Invocation, Queues, StateTable, stack};
 
 pub use sweep::{Claim, LAUNCH_TIMEOUT, MIN_AGE, MIN_AGE_UNNAMED, Verdict, instance_verdict};
 
@@ -26,6 +26,15 @@ pub async fn handle(
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
     let mut answer = BatchAnswer::done();
+    match stack::observes_only(state).await {
+        Ok(false) => {}
+        Ok(true) => return answer,
+        Err(error) => {
+            cx.decide(Decision::new("retry", "StateTable/stack", error.to_string()));
+            batch.records.iter().for_each(|it| answer.retry(it));
+            return answer;
+        }
+    }
     let mut readable = Vec::new();
     for record in &batch.records {
         match record.work() {

@@ -404,3 +404,15 @@ fn a_batch_is_one_run_and_garbage_is_dropped() {
     assert_eq!(failed, ["m1"], "one is enough to come back");
     assert_eq!(world.decisions.borrow()[0].action, "drop");
 }
+
+#[test]
+fn beside_another_autoscaler_nothing_is_done() {
+    let world = Fake::at(now());
+    world.instances.replace(vec![instance("i-1", 900, &[])]);
+    let key = spokeshave_ports::stack::observe_only_key();
+    block_on(world.write(&key, json!({}), None, When::Always)).expect("written");
+    world.calls.borrow_mut().clear();
+    assert_eq!(run(&world), (false, vec![]));
+    world.fail("read stack/observe-only", "InternalServerError");
+    assert_eq!(run(&world), (true, vec![]));
+}

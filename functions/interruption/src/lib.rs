@@ -24,7 +24,7 @@ use spokeshave_model::{
 };
 use spokeshave_ports::{
     Cluster, ClusterError, Concern, Decision, Invocation, Key, Precondition, Queues, Selector,
-    StateKey, StateTable, When, Work, cluster::KubeEvent,
+    StateKey, StateTable, When, Work, cluster::KubeEvent, stack,
 };
 
 /// Equal events on one object are published once in this time. 2 minutes, as in Karpenter 1.x.
@@ -53,6 +53,14 @@ pub async fn handle(
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
     let mut answer = BatchAnswer::done();
+    match stack::observes_only(state).await {
+        Ok(false) => {}
+        // The other autoscaler acts on its own queue.
+        Ok(true) => return answer,
+        // DIFFERENCE: nobody can say whether another one is at work, but two minutes' notice do not wait for a table;
+        // deleting a claim whose instance goes anyway is what the other one would do, too.
+        Err(error) => cx.decide(Decision::new("act", "StateTable/stack", error.to_string())),
+    }
     let mut messages: Vec<(&SqsRecord, Message)> = Vec::new();
     for record in &batch.records {
         match read(record) {

@@ -342,3 +342,19 @@ fn a_recommendation_marks_one_claim_per_offering_and_ten_minutes() {
     assert_eq!(handle_batch(&world, &batch(&[of(2)])), [""; 0]);
     assert_eq!(marked("b").as_deref(), Some("2026-03-02T08:10:02Z"));
 }
+
+#[test]
+fn beside_another_autoscaler_nothing_is_done() {
+    let world = Fake::at(now());
+    add_claim(&world, "a", 1);
+    let key = spokeshave_ports::stack::observe_only_key();
+    block_on(world.write(&key, json!({}), None, When::Always)).expect("written");
+    world.calls.borrow_mut().clear();
+    let spot = [sample("aws/spot-interruption-warning.json")];
+    assert_eq!(handle_batch(&world, &batch(&spot)), [""; 0]);
+    assert!(world.calls.borrow().is_empty() && world.events.borrow().is_empty());
+    // With the table out of reach, the claim of an instance that goes anyway is deleted.
+    world.fail("read stack/observe-only", "InternalServerError");
+    assert_eq!(handle_batch(&world, &batch(&spot)), [""; 0]);
+    assert!(world.calls.borrow().contains(&"delete NodeClaim/a".to_owned()));
+}

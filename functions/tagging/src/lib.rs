@@ -13,8 +13,9 @@ use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
 use spokeshave_model::{InstanceId, Kind, NodeClaim, ObjectKey, labels};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Concern, Decision, Ec2, Invocation, Key, Precondition, Queues,
-    Selector, Work,
+    Selector, StateTable, Work,
     ec2::{Instance, Tags},
+    stack,
 };
 
 /// CreateTags calls per run at most; one a second on average, since the rest waits as many seconds.
@@ -75,6 +76,27 @@ struct Job<'b> {
     id: InstanceId,
     tags: Tags,
     records: Vec<&'b SqsRecord>,
+}
+
+/// The same as [`handle`], but for a stack that may have to leave the cluster to another autoscaler.
+pub async fn handle_unless_observing(
+    batch: &SqsBatch,
+    cluster: &impl Cluster,
+    ec2: &impl Ec2,
+    state: &impl StateTable,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) -> BatchAnswer {
+    match stack::observes_only(state).await {
+        Ok(false) => handle(batch, cluster, ec2, queues, cx).await,
+        Ok(true) => BatchAnswer::done(),
+        Err(error) => {
+            cx.decide(Decision::new("retry", "StateTable/stack", error.to_string()));
+            let mut answer = BatchAnswer::done();
+            batch.records.iter().for_each(|it| answer.retry(it));
+            answer
+        }
+    }
 }
 
 /// Handles a batch of the tagging queue.

@@ -5,7 +5,7 @@ use std::error::Error;
 use spokeshave_ec2::Ec2Api;
 use spokeshave_lambda::{runtime::Startup, stack::Stack};
 use spokeshave_ports::Concern;
-use spokeshave_tagging_function::handle;
+use spokeshave_tagging_function::handle_unless_observing;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -13,6 +13,9 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let stack = Stack::connect(&start.settings).await?;
     let ec2 = Ec2Api::new(&stack.aws);
     start
-        .run(async |batch, cx| handle(batch, stack.cluster.as_ref(), &ec2, &stack.queues, cx).await)
+        .run(async |batch, cx| {
+            let cluster = stack.cluster.as_ref();
+            handle_unless_observing(batch, cluster, &ec2, &stack.state, &stack.queues, cx).await
+        })
         .await
 }

@@ -232,3 +232,39 @@ fn a_body_that_cannot_be_read_is_dropped_alone() {
     assert!(answer.failures.is_empty() && is_done(&world, "a"));
     assert_eq!(world.decisions.borrow()[0].action, "drop");
 }
+
+#[test]
+fn beside_another_autoscaler_nothing_is_done() {
+    let world = world(&[claim("a", "i-1")], vec![instance("i-1", &[])]);
+    let record = SqsRecord {
+        message_id: "m".into(),
+        body: serde_json::to_string(&of(&["a"])).expect("writes"),
+        ..SqsRecord::default()
+    };
+    let batch = SqsBatch { records: vec![record] };
+    let settings = Settings { cluster_name: "demo".into(), ..Settings::default() };
+    let cx = Invocation {
+        concern: Concern::Tagging,
+        now: Timestamp::UNIX_EPOCH,
+        deadline: Timestamp::MAX,
+        settings: &settings,
+        journal: &world,
+    };
+    let handle = || {
+        let w = &world;
+        let answer = spokeshave_tagging_function::handle_unless_observing(&batch, w, w, w, w, &cx);
+        block_on(answer).failures.len()
+    };
+    let key = spokeshave_ports::stack::observe_only_key();
+    let when = spokeshave_ports::When::Always;
+    block_on(spokeshave_ports::StateTable::write(&world, &key, json!({}), None, when))
+        .expect("written");
+    assert_eq!(handle(), 0);
+    assert!(!is_done(&world, "a"));
+    world.fail("read stack/observe-only", "InternalServerError");
+    assert_eq!(handle(), 1);
+    world.mend("read stack/observe-only");
+    world.records.borrow_mut().clear();
+    assert_eq!(handle(), 0);
+    assert!(is_done(&world, "a"));
+}
