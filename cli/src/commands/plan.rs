@@ -13,7 +13,6 @@ use spokeshave_model::{
 use spokeshave_scheduling::{Batch, PlannedClaim, Planner, ReservedMode, eligibility};
 
 use super::plan_disruption::{self, Disruption};
-use super::plan_disruption::{self, Disruption};
 use crate::{ExitStatus, Failure, Output, input, settings::SettingsArgs};
 use world::{Source, World};
 
@@ -182,7 +181,7 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
             claim.reference()
         ));
     }
-    let (mut answer, found) = answer(&world, &wanted, explain.as_ref());
+    let (answer, found) = answer(&world, &wanted, explain.as_ref());
     let disruption = args.disruption.then(|| plan_disruption::of(&world));
     if let Some(key) = &explain
         && !found
@@ -308,7 +307,6 @@ fn answer(world: &World, wanted: &[Arc<Pod>], explain: Option<&ObjectKey>) -> (A
         setup_millis,
         explain: explain
             .map(|key| Explanation { pod: key.to_string(), steps: solution.steps.clone() }),
-        disruption: None,
     };
     (answer, found)
 }

@@ -11,7 +11,7 @@ use spokeshave_disruption::{
     memory::Memory,
     methods::NoLimit,
     pass,
-    scheduler::{marked_names, template},
+    scheduler::{marked_names, note_buffers, template},
 };
 use spokeshave_lifecycle::drift::pool_reason;
 use spokeshave_model::{
@@ -79,7 +79,14 @@ pub struct BudgetRow {
 
 /// The same for a world of files.
 pub fn of(world: &World) -> Disruption {
-    disruption(&world.view, &world.pools, &world.settings, &world.options, Vec::new(), world.now)
+    disruption(
+        &world.view,
+        &world.pools,
+        &world.settings,
+        &world.options,
+        world.virtual_pods(),
+        world.now,
+    )
 }
 
 /// Runs one disruption pass over `cluster` as if its validation wait were over.

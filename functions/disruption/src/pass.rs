@@ -19,7 +19,6 @@ use spokeshave_ports::{
     Cluster, Concern, Decision, Invocation, Key, Metric, Queues, StateError, StateKey, StateTable,
     When, Work, cluster::KubeEvent, wakes::wake_once,
 };
-use spokeshave_scheduling::Options;
 
 use crate::{
     carry_out::{Executor, Progress, waited},
@@ -64,12 +63,15 @@ impl Stopwatch for Slice {
     }
 }
 
-fn scheduler<'a>(
-    world: &'a World,
-    options: &'a Options,
-    keep_going: &'a dyn Fn() -> bool,
-) -> Scheduler<'a> {
-    Scheduler::new(&world.view, &world.cluster, &world.pools, options, Vec::new(), keep_going)
+fn scheduler<'a>(world: &'a World, keep_going: &'a dyn Fn() -> bool) -> Scheduler<'a> {
+    Scheduler::new(
+        &world.view,
+        &world.cluster,
+        &world.pools,
+        &world.options,
+        world.placeholders.clone(),
+        keep_going,
+    )
 }
 
 /// One pass with everything that it needs.
@@ -190,10 +192,9 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
         turn: &Turn,
     ) -> Result<Option<Method>, Trouble> {
         let survey = Survey::new(&world.view);
-        let options = Options::from_settings(self.cx.settings);
         let slice = Slice { started: Instant::now() };
         let keep_going = || slice.is_left();
-        let mut scheduler = scheduler(world, &options, &keep_going);
+        let mut scheduler = scheduler(world, &keep_going);
         let verdict = validation::validate(&stored.command, &survey, &mut scheduler);
         self.publish(&world.view, &verdict.notices).await;
         self.measure(&verdict.measures);
@@ -242,10 +243,9 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
             .and_then(|it| serde_json::from_value(it.data.clone()).ok())
             .unwrap_or_default();
         let survey = Survey::new(&world.view);
-        let options = Options::from_settings(self.cx.settings);
         let slice = Slice { started: Instant::now() };
         let keep_going = || slice.is_left();
-        let mut scheduler = scheduler(world, &options, &keep_going);
+        let mut scheduler = scheduler(world, &keep_going);
         let outcome = pass::run(
             &survey,
             first,

@@ -7,7 +7,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use spokeshave_catalog::stored;
-use spokeshave_disruption::{StateNode, View, cluster::nomination_window, scheduler::marked_names};
+use spokeshave_disruption::{
+    StateNode, View,
+    cluster::nomination_window,
+    scheduler::{marked_names, note_buffers},
+};
 use spokeshave_model::{
     CapacityBuffer, EC2NodeClass, InstanceType, Kind, NodeClaim, NodeOverlay, NodePool, ObjectKey,
     Settings,
@@ -19,7 +23,10 @@ use spokeshave_model::{
     hash,
 };
 use spokeshave_ports::{Cluster, Selector, StateTable};
-use spokeshave_scheduling::{Change, ClusterView, Object, PoolInput};
+use spokeshave_scheduling::{
+    Change, ClusterView, Object, Options, PoolInput, buffers::virtual_pods,
+    defaults::SchedulerConfig, overlays,
+};
 
 use crate::{
     record::{Stored, read_all},
@@ -36,6 +43,9 @@ pub struct World {
     /// What the scheduler reads.
     pub cluster: ClusterView,
     pub pools: Vec<PoolInput>,
+    pub options: Options,
+    /// Placeholder pods of CapacityBuffers.
+    pub placeholders: Vec<Arc<Pod>>,
     /// With their versions, by id.
     pub commands: Vec<(Stored, u64)>,
 }
@@ -62,7 +72,23 @@ pub async fn read(
     for name in marked_names(&view) {
         objects.mark_for_deletion(&name);
     }
-    Ok(World { view, cluster: objects, pools, commands })
+    let placeholders =
+        if settings.gates.capacity_buffer { virtual_pods(&objects) } else { Vec::new() };
+    let options = options(settings);
+    note_buffers(&mut view, &objects, &pools, &options, &placeholders);
+    Ok(World { view, cluster: objects, pools, options, placeholders, commands })
+}
+
+/// What steers simulations. A `SCHEDULER_CONFIG` that cannot be read counts as empty; provisioning complains of it.
+fn options(settings: &Settings) -> Options {
+    let mut options = Options::from_settings(settings);
+    if !settings.scheduler_config.trim().is_empty()
+        && let Ok(config) = serde_saphyr::from_str::<SchedulerConfig>(&settings.scheduler_config)
+        && let Ok(constraints) = config.constraints()
+    {
+        options.default_spread = constraints;
+    }
+    options
 }
 
 /// Everything that planning reads of the cluster.
@@ -75,17 +101,26 @@ async fn cluster_view(cluster: &impl Cluster, settings: &Settings) -> Result<Clu
             }
         )*};
     }
+    let gates = settings.gates;
+    let has_defaults = !settings.scheduler_config.trim().is_empty();
+    // Claims and nodes come before pods: a pod that is bound in between is on no node, and its node no emptier than it is.
     take!(
-        Node NodeClaim NodePool EC2NodeClass PodTemplate DaemonSet Deployment ReplicaSet
-        ReplicationController StatefulSet Service PersistentVolume PersistentVolumeClaim StorageClass
-        CSINode PodDisruptionBudget Namespace LimitRange Pod
+        NodeClaim Node NodePool EC2NodeClass DaemonSet PersistentVolume PersistentVolumeClaim StorageClass
+        CSINode PodDisruptionBudget Namespace LimitRange
     );
-    if settings.gates.node_overlay {
+    if gates.node_overlay {
         take!(NodeOverlay);
     }
-    if settings.gates.capacity_buffer {
-        take!(CapacityBuffer);
+    if gates.capacity_buffer {
+        take!(CapacityBuffer PodTemplate Deployment);
     }
+    if gates.capacity_buffer || has_defaults {
+        take!(ReplicaSet StatefulSet);
+    }
+    if has_defaults {
+        take!(ReplicationController Service);
+    }
+    take!(Pod);
     Ok(view)
 }
 
@@ -173,7 +208,7 @@ async fn pools(
             .map_err(|error| error.to_string());
         of_class.insert(class.name(), types);
     }
-    Ok(objects
+    let mut pools: Vec<PoolInput> = objects
         .nodepools
         .values()
         .filter(|it| it.is_managed())
@@ -188,5 +223,9 @@ async fn pools(
                     .unwrap_or_else(|| Err(format!("EC2NodeClass {class} not found"))),
             }
         })
-        .collect())
+        .collect();
+    if settings.gates.node_overlay {
+        overlays::apply(&mut pools, objects.overlays.values().map(|it| &**it));
+    }
+    Ok(pools)
 }

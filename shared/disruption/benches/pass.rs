@@ -89,9 +89,11 @@ fn cluster(pod_cpu: &str, policy: &str) -> (ClusterView, Vec<PoolInput>) {
             labels::ARCH: "amd64", labels::OS: "linux"});
         let id = format!("aws:///{zone}/i-{n:05}");
         let room = json!({"cpu": "16", "memory": "64Gi", "pods": "110"});
-        let node: Node = from_value(json!({"metadata": {"name": name, "uid": format!("n{n}"), "labels": labels},
+        let node: Node = from_value(
+            json!({"metadata": {"name": name, "uid": format!("n{n}"), "labels": labels},
             "spec": {"providerID": id}, "status": {"capacity": room, "allocatable": room,
-                "conditions": [{"type": "Ready", "status": "True"}]}}))
+                "conditions": [{"type": "Ready", "status": "True"}]}}),
+        )
         .unwrap_or_default();
         let claim: NodeClaim = from_value(json!({"metadata": {"name": format!("c{n:05}"), "uid": format!("c{n}"), "labels": labels},
             "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}},
@@ -111,7 +113,8 @@ fn cluster(pod_cpu: &str, policy: &str) -> (ClusterView, Vec<PoolInput>) {
             objects.push(Object::from(Arc::new(pod)));
         }
     }
-    let pools = vec![PoolInput { nodepool, hash: "1".into(), instance_types: Ok(instance_types()) }];
+    let pools =
+        vec![PoolInput { nodepool, hash: "1".into(), instance_types: Ok(instance_types()) }];
     (ClusterView::new(objects), pools)
 }
 

@@ -8,8 +8,8 @@ use spokeshave_model::{
     pod_classes::PodDisruptionBudgets,
 };
 use spokeshave_scheduling::{
-    Batch, ClusterView, Options, PlannedClaim, Planner, PoolInput, ReservedMode, claim_of_pool,
-    eligibility,
+    Batch, ClusterView, Options, PlannedClaim, Planner, PoolInput, ReservedMode, buffers,
+    claim_of_pool, eligibility,
 };
 
 use crate::{
@@ -51,6 +51,39 @@ pub fn marked_names(view: &View) -> BTreeSet<String> {
             node.into_iter().chain(claim)
         })
         .collect()
+}
+
+/// Notes the nodes on which placeholders of CapacityBuffers find a place: those are not empty.
+///
+/// Placeholders exist in plans only, so one is made for them here, without moving anything.
+pub fn note_buffers(
+    view: &mut View,
+    cluster: &ClusterView,
+    pools: &[PoolInput],
+    options: &Options,
+    placeholders: &[Arc<Pod>],
+) {
+    if placeholders.is_empty() {
+        return;
+    }
+    let (mut pods, _ignored) = eligibility::pending(cluster);
+    pods.extend(placeholders.iter().cloned());
+    let displaced = eligibility::displaced(cluster, view.now);
+    let batch = Batch {
+        displaced: displaced.iter().map(|it| it.key()).collect(),
+        pods: pods.into_iter().chain(displaced).collect(),
+        ..Batch::default()
+    };
+    let solution = Planner::new(cluster, pools, options, view.now).solve(&batch, &|| true);
+    let holding: BTreeSet<&str> = solution
+        .existing
+        .iter()
+        .filter(|it| it.pods.iter().any(|pod| buffers::is_virtual(pod)))
+        .map(|it| it.name.as_str())
+        .collect();
+    for node in &mut view.nodes {
+        node.holds_buffer = holding.contains(node.name());
+    }
 }
 
 impl<'a> Scheduler<'a> {
