@@ -78,6 +78,7 @@ fn aliases_that_are_not_published() {
     }
 }
 
+#[allow(clippy::needless_pass_by_value)] // `json!` reads best in place.
 fn spec(terms: serde_json::Value) -> EC2NodeClassSpec {
     serde_json::from_value(json!({"amiSelectorTerms": terms})).expect("a spec")
 }

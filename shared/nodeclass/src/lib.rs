@@ -10,6 +10,7 @@
 
 pub mod drift;
 pub mod facts;
+pub mod iam;
 pub mod images;
 pub mod profiles;
 pub mod reconcile;

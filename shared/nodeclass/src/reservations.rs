@@ -115,6 +115,7 @@ mod tests {
         })
     }
 
+    #[allow(clippy::needless_pass_by_value)] // `json!` reads best in place.
     fn claim(labels: serde_json::Value, deleting: bool) -> NodeClaim {
         let deletion = deleting.then_some("2025-01-01T00:00:00Z");
         serde_json::from_value(
@@ -123,6 +124,7 @@ mod tests {
         .expect("a claim")
     }
 
+    #[allow(clippy::needless_pass_by_value)] // `json!` reads best in place.
     fn node(labels: serde_json::Value) -> Node {
         serde_json::from_value(json!({"metadata": {"labels": labels}})).expect("a node")
     }

@@ -129,6 +129,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value)] // `json!` reads best in place.
     fn class(spec: Value) -> EC2NodeClass {
         let status = json!({"securityGroups": [{"id": "sg-1"}, {"id": "sg-2"}]});
         serde_json::from_value(json!({"spec": spec, "status": status})).expect("a class")

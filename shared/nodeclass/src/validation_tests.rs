@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
+#[allow(clippy::needless_pass_by_value)] // `json!` reads best in place.
 fn class(family: &str, kubelet: Value, conditions: &[(&str, &str)]) -> EC2NodeClass {
     let conditions: Vec<Value> =
         conditions.iter().map(|(type_, status)| json!({"type": type_, "status": status})).collect();

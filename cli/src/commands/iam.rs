@@ -1,0 +1,80 @@
+//! `spokeshave iam`: what each function may do in AWS.
+
+use clap::Args as ClapArgs;
+use serde_json::Value;
+use spokeshave_nodeclass::iam::{Scope, policies};
+
+use crate::{ExitStatus, Failure, Output};
+
+/// Prints the permissions of every function.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  spokeshave iam --output json                      # with the placeholders of CloudFormation's Fn::Sub
+  spokeshave iam --cluster-name demo --account 111122223333 --region eu-west-1 --output json
+  spokeshave iam --output json | jq .termination
+
+Every document stays below the 6,144 characters of a managed policy.")]
+pub struct Args {
+    /// Name of the cluster
+    #[arg(long, value_name = "NAME")]
+    cluster_name: Option<String>,
+
+    /// AWS account
+    #[arg(long, value_name = "ID")]
+    account: Option<String>,
+
+    /// AWS region
+    #[arg(long, value_name = "REGION")]
+    region: Option<String>,
+
+    /// Role of the nodes; KarpenterNodeRole-<cluster> unless given
+    #[arg(long, value_name = "ARN")]
+    node_role: Option<String>,
+}
+
+/// Prints one policy document per function.
+///
+/// # Errors
+/// An account that is none.
+pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
+    if let Some(account) = &args.account
+        && (account.len() != 12 || !account.bytes().all(|byte| byte.is_ascii_digit()))
+    {
+        return Err(Failure::new(format!("--account {account}: not an account"))
+            .fix("give its twelve digits"));
+    }
+    let scope = Scope::default().filled(
+        args.cluster_name.as_deref(),
+        args.account.as_deref(),
+        args.region.as_deref(),
+        args.node_role.as_deref(),
+    );
+    let policies = policies(&scope);
+    if out.is_json() {
+        out.json(&policies)?;
+        return Ok(ExitStatus::Answered);
+    }
+    for (n, (function, document)) in policies.iter().enumerate() {
+        if n > 0 {
+            out.line("")?;
+        }
+        out.line(function)?;
+        let statements = document.get("Statement").and_then(Value::as_array).into_iter().flatten();
+        for statement in statements {
+            let text = |field: &str| match statement.get(field) {
+                Some(Value::Array(items)) => {
+                    items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+                }
+                Some(Value::String(text)) => text.clone(),
+                _ => String::new(),
+            };
+            out.line(&format!("  {}", text("Sid")))?;
+            out.line(&format!("    may  {}", text("Action")))?;
+            out.line(&format!("    on   {}", text("Resource")))?;
+            if let Some(condition) = statement.get("Condition") {
+                out.line(&format!("    if   {condition}"))?;
+            }
+        }
+    }
+    Ok(ExitStatus::Answered)
+}
