@@ -1,6 +1,5 @@
 //! A plan for people.
 
-use super::{Answer, plan_disruption};
 use crate::{Failure, Output};
 
 /// Pods named in one line at most; the rest is counted.
@@ -78,10 +77,6 @@ pub(super) fn print(answer: &Answer, skipped: usize, out: &Output) -> Result<(),
             .map(|(at, step)| vec![(at + 1).to_string(), step.clone()])
             .collect();
         out.table(&["STEP", &format!("WAY OF {}", explain.pod)], &rows)?;
-    }
-    if let Some(disruption) = &answer.disruption {
-        out.line("")?;
-        plan_disruption::print(disruption, out)?;
     }
     out.line("")?;
     out.line(&format!(
