@@ -28,8 +28,8 @@ const FOREIGN_FOR: SignedDuration = SignedDuration::from_secs(60);
 /// What the Lease says to one that wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// It is ours, with the positions that were left in it.
-    Ours(Positions),
+    /// It is ours, with the positions that were left in it, and when that was.
+    Ours(Positions, Option<Timestamp>),
     /// Somebody else of this stack holds it.
     Held { by: String },
 }
@@ -67,7 +67,7 @@ pub async fn acquire(
         };
         hold(&mut lease, holder, stack, now);
         return match cluster.create(&lease).await {
-            Ok(_) => Ok(Claim::Ours(Positions::new())),
+            Ok(_) => Ok(Claim::Ours(Positions::new(), None)),
             Err(ClusterError::AlreadyExists { .. }) => {
                 Ok(Claim::Held { by: "whoever was faster".into() })
             }
@@ -82,7 +82,7 @@ pub async fn acquire(
     let mut taken = Lease::clone(&lease);
     hold(&mut taken, holder, stack, now);
     match cluster.patch(&*lease, &taken, Precondition::ResourceVersion).await {
-        Ok(_) => Ok(Claim::Ours(positions(&lease))),
+        Ok(_) => Ok(Claim::Ours(positions(&lease), lease.spec.renew_time)),
         Err(ClusterError::Conflict { .. }) => Ok(Claim::Held { by: "whoever was faster".into() }),
         Err(error) => Err(error),
     }

@@ -66,6 +66,8 @@ pub struct Bridge {
     disruption: Keys,
     disruption_window: Window,
     pods: BTreeMap<Uid, PodMark>,
+    /// What happened to a pod before this was told already.
+    told_until: Option<Timestamp>,
     /// Whether a node is being deleted, by name.
     nodes: BTreeMap<String, bool>,
     /// Whether a class is being deleted, by name.
@@ -85,9 +87,18 @@ impl Bridge {
             disruption: Keys::default(),
             disruption_window: Window::new(DISRUPTION_IDLE, DISRUPTION_MAX),
             pods: BTreeMap::new(),
+            told_until: None,
             nodes: BTreeMap::new(),
             classes: BTreeMap::new(),
         }
+    }
+
+    /// This bridge goes on where another one left off at `at`, without its marks.
+    ///
+    /// A pod that is seen for the first time is then no news if it was bound, done or deleted before: any change of an
+    /// old pod would look like a pod event and put consolidation off.
+    pub fn resumed(&mut self, at: Timestamp) {
+        self.told_until = Some(at);
     }
 
     /// Takes note of a change that a watch delivered.
@@ -207,6 +218,14 @@ impl Bridge {
                     self.provision_due(either(old, new), now);
                 }
             }
+            Change::ResourceSlice { old, new } => {
+                // Devices of a node: initialization waits for them.
+                if differs(old, new, |it| it.spec.clone())
+                    && let Some(node) = either(old, new).and_then(|it| it.spec.node_name.as_deref())
+                {
+                    self.at_once.add("NodeChanged", named(Node::KIND, node));
+                }
+            }
             Change::VolumeAttachment { old, new } => {
                 if let (Some(gone), None) = (old.as_deref(), new) {
                     self.detached(gone);
@@ -230,6 +249,11 @@ impl Bridge {
             }
             return;
         };
+        let stale = |happened: Option<Timestamp>| {
+            listed
+                || (before.is_none()
+                    && self.told_until.is_some_and(|until| happened.is_some_and(|it| it < until)))
+        };
         let was = before.clone().unwrap_or_default();
         if after.provisionable && !was.provisionable {
             self.provision.add("PodsPending", Key::of(pod));
@@ -237,15 +261,15 @@ impl Bridge {
         }
         if !after.node.is_empty() {
             if after.terminal && !was.terminal {
-                if !listed {
+                if !stale(last_transition(pod)) {
                     self.pod_event("PodGone", pod, &after.node, now);
                 }
             } else if after.deleting && !was.deleting {
-                if !listed {
+                if !stale(deletion_requested(pod)) {
                     self.pod_event("PodEnding", pod, &after.node, now);
                 }
             } else if was.node.is_empty() && !after.terminal {
-                if !listed {
+                if !stale(bound_at(pod)) {
                     self.pod_event("PodBound", pod, &after.node, now);
                 }
             } else if after.do_not_disrupt != was.do_not_disrupt {
@@ -505,6 +529,23 @@ impl Keys {
     fn add_command_key(&mut self, key: Key) {
         self.add("CommandProgressed", key);
     }
+}
+
+/// When the scheduler bound the pod; one that was created bound, when it was created.
+fn bound_at(pod: &Pod) -> Option<Timestamp> {
+    let scheduled = pod.condition("PodScheduled").filter(|it| it.status == "True");
+    scheduled.and_then(|it| it.last_transition_time).or(pod.metadata.creation_timestamp)
+}
+
+/// When one of its conditions last changed: at its end, the container conditions do.
+fn last_transition(pod: &Pod) -> Option<Timestamp> {
+    pod.status.conditions.iter().filter_map(|it| it.last_transition_time).max()
+}
+
+/// The deletion time is that of the request plus the grace period.
+fn deletion_requested(pod: &Pod) -> Option<Timestamp> {
+    let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0).clamp(0, 86_400 * 365);
+    pod.metadata.deletion_timestamp?.checked_sub(SignedDuration::from_secs(grace)).ok()
 }
 
 /// What of a claim lifecycle reads and does not only write itself.

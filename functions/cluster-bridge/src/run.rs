@@ -28,6 +28,9 @@ const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(5);
 /// So many positions at most wait for their keys to be accepted.
 const MARKS: usize = 64;
 
+/// So long before its last sign of life the predecessor may have had something to tell that it did not tell any more.
+const TOLD_LATE: SignedDuration = SignedDuration::from_secs(30);
+
 /// How the bridge runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -193,10 +196,11 @@ pub async fn run(
     if let Some(from) = &from {
         watch.start(from).await?;
     }
-    let left = match lease::acquire(cluster, &start.holder, &start.stack, predecessor, now).await? {
-        lease::Claim::Held { by } => return Ok(Ended::NotNeeded { by }),
-        lease::Claim::Ours(left) => left,
-    };
+    let (left, renewed) =
+        match lease::acquire(cluster, &start.holder, &start.stack, predecessor, now).await? {
+            lease::Claim::Held { by } => return Ok(Ended::NotNeeded { by }),
+            lease::Claim::Ours(left, renewed) => (left, renewed),
+        };
     if from.is_none() {
         // After another autoscaler has been at work, nothing is taken as known.
         let left = if was_observing { Positions::new() } else { left };
@@ -216,6 +220,9 @@ pub async fn run(
         marks: Vec::new(),
         put_at: now,
     };
+    if let Some(at) = renewed.and_then(|it| it.checked_sub(TOLD_LATE).ok()) {
+        run.bridge.resumed(at);
+    }
     let ended = watching(start, &mut run, watch, cluster, state, bus, clock, cx).await;
     // Whatever ended it: what is known is told.
     let now = clock.now();

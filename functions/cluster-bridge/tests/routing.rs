@@ -9,7 +9,7 @@ use spokeshave_lambda::wiring;
 use spokeshave_model::{
     EC2NodeClass, Kind, NodeClaim, NodePool, Settings,
     core::{
-        DaemonSet, Namespace, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget,
+        DaemonSet, Namespace, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget, ResourceSlice,
         VolumeAttachment,
     },
     meta::{apply_merge_patch, from_value},
@@ -155,6 +155,44 @@ fn a_listed_pod_is_no_pod_event_but_a_pending_one_is_placed() {
     other["metadata"]["uid"] = json!("pod-2");
     bridge.observe_listed(&change::<Pod>(&other, &json!(null), &unschedulable()), at(0));
     assert_eq!(texts(&bridge.take_all()), ["PodsPending Pod/n/p"]);
+}
+
+#[test]
+fn a_bridge_that_goes_on_takes_no_old_pod_for_news() {
+    let none = json!(null);
+    let bound = |seconds: i64| {
+        json!({"spec": {"nodeName": "ip-1"}, "status": {"conditions": [
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(seconds * 1000)},
+            {"type": "Ready", "status": "False", "lastTransitionTime": at(500_000)}]}})
+    };
+    let with = |patch: Value| {
+        let mut value = bound(0);
+        apply_merge_patch(&mut value, &patch);
+        value
+    };
+    let done = with(json!({"status": {"phase": "Succeeded"}}));
+    let deleting = |seconds: i64| {
+        with(json!({"metadata": {"deletionTimestamp": at(seconds * 1000 + 30_000),
+            "deletionGracePeriodSeconds": 30}}))
+    };
+    for (what, new, event) in [
+        ("bound long ago, not ready just now", bound(0), None),
+        ("bound before", bound(99), None),
+        ("bound since", bound(100), Some("PodBound Node/ip-1")),
+        ("done since", done, Some("PodGone Node/ip-1")),
+        ("deleted before", deleting(99), None),
+        ("deleted since", deleting(100), Some("PodEnding Node/ip-1")),
+    ] {
+        let mut bridge = bridge();
+        bridge.resumed(at(100_000));
+        let texts = news(&mut bridge, &change::<Pod>(&pod(), &none, &new));
+        let events: Vec<&str> =
+            texts.iter().map(String::as_str).filter(|it| it.starts_with("Pod")).collect();
+        assert_eq!(events, event.into_iter().collect::<Vec<_>>(), "{what}");
+        // What follows is news again.
+        let texts = news(&mut bridge, &change::<Pod>(&pod(), &new, &none));
+        assert!(texts.contains(&"PodGone Node/ip-1".to_owned()), "{what}: {texts:?}");
+    }
 }
 
 #[test]
@@ -444,6 +482,9 @@ fn budgets_daemon_sets_and_volume_claims() {
     let bound = json!({"spec": {"volumeName": "pv-1"}});
     let change_ = change::<PersistentVolumeClaim>(&volume, &json!({}), &bound);
     assert_eq!(news(&mut bridge(), &change_), ["ProvisionDue PersistentVolumeClaim/n/v"]);
+    let slice = json!({"metadata": {"name": "s"}, "spec": {"driver": "gpu", "nodeName": "ip-1"}});
+    let made = change::<ResourceSlice>(&slice, &none, &json!({}));
+    assert_eq!(news(&mut bridge(), &made), ["NodeChanged Node/ip-1"]);
     assert_eq!(Change::of::<Namespace>(None, None), None);
 }
 

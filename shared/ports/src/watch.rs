@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{
     CapacityBuffer, EC2NodeClass, Kind, NodeClaim, NodeOverlay, NodePool,
     core::{
-        DaemonSet, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget, StorageClass,
-        VolumeAttachment,
+        DaemonSet, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget, ResourceSlice,
+        StorageClass, VolumeAttachment,
     },
 };
 
@@ -74,6 +74,7 @@ changes!(
     DaemonSet,
     PodDisruptionBudget,
     PersistentVolumeClaim,
+    ResourceSlice,
     StorageClass,
     VolumeAttachment,
 );
