@@ -1,5 +1,6 @@
 //! A plan for people.
 
+use super::Answer;
 use crate::{Failure, Output};
 
 /// Pods named in one line at most; the rest is counted.
