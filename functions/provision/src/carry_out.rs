@@ -11,7 +11,9 @@ use spokeshave_ports::{
     Cluster, ClusterError, Concern, Decision, Invocation, Key, Queues, StateTable, Work,
     cluster::KubeEvent,
 };
-use spokeshave_scheduling::{ClusterView, PlannedClaim, Solution, usage_by_pool};
+use spokeshave_scheduling::{
+    ClusterView, PlannedClaim, Solution, buffers::is_virtual, usage_by_pool,
+};
 
 use crate::{
     NOMINATED_DEDUPE, NOMINATED_EVENTS, names::Draws, records, world::Trouble, world::chain,
@@ -83,7 +85,7 @@ pub(crate) async fn create_claims(
         match made {
             Ok(claim) => {
                 report(&claim, planned, cx);
-                for pod in &planned.pods {
+                for pod in planned.pods.iter().filter(|it| !is_virtual(it)) {
                     if n_events < NOMINATED_EVENTS {
                         let text = format!("Pod should schedule on: nodeclaim/{}", claim.name());
                         let event = KubeEvent::on::<Pod>(pod, false, "Nominated", text);
@@ -160,7 +162,11 @@ async fn may_create(
 }
 
 /// One message per group of like claims. A message that is not sent is made good by the bridge, which sees the claims.
-async fn hand_over(created: Vec<(Like, Key)>, queues: &impl Queues, cx: &Invocation<'_>) {
+pub(crate) async fn hand_over(
+    created: Vec<(Like, Key)>,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) {
     let mut groups: BTreeMap<Like, Vec<Key>> = BTreeMap::new();
     for (like, key) in created {
         groups.entry(like).or_default().push(key);

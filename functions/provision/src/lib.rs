@@ -5,9 +5,11 @@
 //! it created claims harms nothing: the next one reads them, and plans with claims that have no instance yet. Names of
 //! claims are written down before they are created, so that lists that lag behind cannot hide them.
 
+mod buffers;
 mod carry_out;
 mod names;
 pub mod records;
+pub mod statics;
 pub mod world;
 
 use std::collections::BTreeSet;
@@ -22,8 +24,8 @@ use spokeshave_ports::{
     wakes::{RETRY, retry_later, wake_once},
 };
 use spokeshave_scheduling::{
-    Batch, Change, ClusterView, Object, Options, Planner, ReservedMode, Solution,
-    defaults::SchedulerConfig, eligibility,
+    Batch, Change, ClusterView, ExistingPlacement, Object, Options, Planner, ReservedMode,
+    Solution, buffers::is_virtual, defaults::SchedulerConfig, eligibility,
 };
 
 use crate::{
@@ -128,26 +130,39 @@ async fn run(
     let (pending, ignored) = eligibility::pending(&view);
     report_ignored(&ignored, cluster, cx).await;
     let displaced = eligibility::displaced(&view, cx.now);
-    if pending.is_empty() && displaced.is_empty() {
-        report_static_pools(&view, settings, cx);
+    let scaled = statics::scale(&view, seed, cluster, state, queues, cx).await?;
+    let placeholders = if settings.gates.capacity_buffer {
+        spokeshave_scheduling::buffers::virtual_pods(&view)
+    } else {
+        Vec::new()
+    };
+    if pending.is_empty() && displaced.is_empty() && placeholders.is_empty() {
+        if settings.gates.capacity_buffer {
+            buffers::write_status(&view, None, cluster, cx).await?;
+        }
         records::finish_run(state, cx.now).await?;
+        if scaled {
+            let due = cx.now.saturating_add(DEFERRED).unwrap_or(cx.now);
+            wake(state, queues, "Deferred", due, depth, cx).await;
+        }
         return Ok(());
     }
     let market = world::market(&view, state, settings, cx.now).await?;
     let mut batch = Batch {
         displaced: displaced.iter().map(|it| it.key()).collect(),
-        pods: pending.iter().chain(&displaced).cloned().collect(),
-        without: records::commanded(state).await?,
+        pods: pending.iter().chain(&placeholders).chain(&displaced).cloned().collect(),
+        without: records::commands(state).await?.begun,
         reserved: ReservedMode::Strict,
         ..Batch::default()
     };
     let mut solution = plan(&view, &market, &options, &batch, cx.now);
     for _ in 0..ATTEMPTS {
-        for it in solution.existing.iter().filter(|it| !it.node.is_empty()) {
+        let real = |it: &&ExistingPlacement| it.pods.iter().any(|it| !is_virtual(it));
+        for it in solution.existing.iter().filter(|it| !it.node.is_empty()).filter(real) {
             records::nominate(state, &it.name, settings, cx.now).await?;
         }
         // Disruption writes its command, then reads nominations; we the other way round: one of us sees the other.
-        let commanded = records::commanded(state).await?;
+        let commanded = records::commands(state).await?.begun;
         let taken = |name: &String| commanded.contains(name) && !batch.without.contains(name);
         if !solution.existing.iter().any(|it| taken(&it.node) || taken(&it.claim)) {
             break;
@@ -157,8 +172,11 @@ async fn run(
         solution = plan(&view, &market, &options, &batch, cx.now);
     }
     report(&view, &solution, &pending, cluster, cx).await;
-    report_static_pools(&view, settings, cx);
-    let unfinished = create_claims(&solution, &view, seed, cluster, state, queues, cx).await?;
+    if settings.gates.capacity_buffer {
+        buffers::write_status(&view, Some(&solution), cluster, cx).await?;
+    }
+    let unfinished =
+        create_claims(&solution, &view, seed, cluster, state, queues, cx).await? || scaled;
     records::finish_run(state, cx.now).await?;
     wake_later(&solution, &market, unfinished, depth, state, queues, cx).await;
     Ok(())
@@ -257,10 +275,14 @@ async fn report(
     let mut n_events = 0;
     for it in &solution.existing {
         let kind = if it.node.is_empty() { NodeClaim::KIND } else { "Node" };
-        let pods: Vec<String> = it.pods.iter().map(|it| it.key().to_string()).collect();
+        let real = || it.pods.iter().filter(|it| !is_virtual(it));
+        let pods: Vec<String> = real().map(|it| it.key().to_string()).collect();
+        if pods.is_empty() {
+            continue;
+        }
         let reason = format!("room for {}", pods.join(", "));
         cx.decide(Decision::new("nominate", format!("{kind}/{}", it.name), reason));
-        for pod in &it.pods {
+        for pod in real() {
             if n_events < NOMINATED_EVENTS {
                 let text = format!("Pod should schedule on: {}", it.reference());
                 let event = KubeEvent::on::<Pod>(pod, false, "Nominated", text);
@@ -292,16 +314,6 @@ async fn report(
     }
 }
 
-/// Static pools are not planned for pods.
-fn report_static_pools(view: &ClusterView, settings: &Settings, cx: &Invocation<'_>) {
-    for pool in view.nodepools.values().filter(|it| it.is_static() && it.is_managed()) {
-        if !settings.gates.static_capacity {
-            let text = "a static pool, and the gate StaticCapacity is off";
-            cx.decide(Decision::new("skip", pool.reference(), text));
-        }
-    }
-}
-
 /// Arranges the next look, where only time has to pass.
 async fn wake_later(
     solution: &Solution,
@@ -321,7 +333,9 @@ async fn wake_later(
     if !solution.deferred.is_empty() || unfinished {
         wake(state, queues, "Deferred", after(DEFERRED), depth, cx).await;
     }
-    if !solution.existing.is_empty() || !solution.new_claims.is_empty() {
+    let on_nodes = solution.existing.iter().flat_map(|it| &it.pods);
+    let on_claims = solution.new_claims.iter().flat_map(|it| &it.pods);
+    if on_nodes.chain(on_claims).any(|it| !is_virtual(it)) {
         wake(state, queues, "Placed", after(LOOK_AGAIN), depth, cx).await;
     }
 }

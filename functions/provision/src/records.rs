@@ -75,13 +75,24 @@ pub(crate) async fn orders(
     let (gone, left): (Vec<String>, Vec<String>) =
         names.partition(|name| gone.contains(name.as_str()));
     if !gone.is_empty() {
-        note_orders(state, &left, at).await?;
+        write_orders(state, &left, at).await?;
     }
     Ok(left)
 }
 
-/// Writes the names down before anything is created: whoever is killed in between leaves a trace.
+/// Writes the names down before anything is created, beside those that are still young: whoever is killed in between
+/// leaves a trace.
 pub(crate) async fn note_orders(
+    state: &impl StateTable,
+    names: &[String],
+    now: Timestamp,
+) -> Result<(), StateError> {
+    let mut all = orders(state, &BTreeSet::new(), now).await?;
+    all.extend(names.iter().cloned());
+    write_orders(state, &all, now).await
+}
+
+async fn write_orders(
     state: &impl StateTable,
     names: &[String],
     now: Timestamp,
@@ -92,15 +103,30 @@ pub(crate) async fn note_orders(
     Ok(())
 }
 
-/// Node and claim names of commands that have begun to change the cluster.
-pub(crate) async fn commanded(state: &impl StateTable) -> Result<BTreeSet<String>, StateError> {
-    let mut names = BTreeSet::new();
+/// Nodes (and claims) of disruption's commands, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Commands {
+    /// Of all commands that have begun to change the cluster.
+    pub begun: BTreeSet<String>,
+    /// Of those whose replacements exist: they count as going.
+    pub marked: BTreeSet<String>,
+}
+
+/// The commands under way.
+pub(crate) async fn commands(state: &impl StateTable) -> Result<Commands, StateError> {
+    let mut commands = Commands::default();
     for (_, record) in state.query(COMMAND, "").await? {
-        if record.data.get("stage").and_then(Value::as_str) == Some("Validating") {
+        let stage = record.data.get("stage").and_then(Value::as_str).unwrap_or_default();
+        if stage == "Validating" {
             continue;
         }
         let nodes = record.data.get("nodes").and_then(Value::as_array);
-        names.extend(nodes.into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)));
+        let names: Vec<String> =
+            nodes.into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect();
+        if matches!(stage, "Waiting" | "Deleting") {
+            commands.marked.extend(names.iter().cloned());
+        }
+        commands.begun.extend(names);
     }
-    Ok(names)
+    Ok(commands)
 }

@@ -212,3 +212,120 @@ fn while_another_autoscaler_is_at_work_nothing_is_done() {
     provision(&fake, &pods_pending());
     assert!(claims(&fake).is_empty() && fake.calls.borrow().is_empty());
 }
+
+/// Settings with these gates on.
+fn gates(text: &str) -> Settings {
+    let mut settings = Settings::default();
+    settings.set("FEATURE_GATES", text).expect("valid gates");
+    settings
+}
+
+fn static_pool(fake: &Fake, replicas: i64, limit: Option<i64>) {
+    let limits = limit.map(|it| json!({"nodes": it.to_string()}));
+    fake.add_json::<NodePool>(json!({"metadata": {"name": "fixed", "uid": "fixed-uid"},
+        "spec": {"replicas": replicas, "limits": limits, "template": {"spec": {"requirements": [], "nodeClassRef":
+            {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}},
+        "status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": null,
+            "reason": "Ready", "message": ""}]}}));
+}
+
+fn fixed_claim(fake: &Fake, name: &str, launched: bool, deleting: bool) {
+    let id = if launched { format!("aws:///a/{name}") } else { String::new() };
+    let mut claim = json!({"metadata": {"name": name, "uid": format!("uid-{name}"), "finalizers": ["karpenter.sh/termination"],
+            "labels": {"karpenter.sh/nodepool": "fixed"}},
+        "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                 "requirements": []}, "status": {"providerID": id}});
+    if deleting {
+        claim["metadata"]["deletionTimestamp"] = json!("2026-03-01T11:59:00Z");
+    }
+    fake.add_json::<NodeClaim>(claim);
+    if launched {
+        fake.add_json::<Node>(json!({"metadata": {"name": format!("node-{name}"), "labels": {"karpenter.sh/nodepool": "fixed",
+                "karpenter.sh/registered": "true", "node.kubernetes.io/instance-type": "m.small"}},
+            "spec": {"providerID": id}}));
+    }
+}
+
+#[test] // scheduling 22, cases 1, 2 and 4; lifecycle 31, cases 1-4 and 7
+fn static_pools_keep_their_size() {
+    let run = |replicas, limit, claims_there: &[(&str, bool, bool)]| {
+        let fake = world();
+        static_pool(&fake, replicas, limit);
+        for (name, launched, deleting) in claims_there {
+            fixed_claim(&fake, name, *launched, *deleting);
+        }
+        provision_with(
+            &fake,
+            &Work::new("NodePoolReady", Vec::new()),
+            &gates("StaticCapacity=true"),
+        );
+        let created = decisions(&fake, "create").len();
+        let deleted: Vec<String> = decisions(&fake, "delete").into_iter().map(|it| it.0).collect();
+        (created, deleted)
+    };
+    assert_eq!(run(3, None, &[]), (3, vec![]));
+    assert_eq!(
+        run(3, None, &[("a", true, false), ("b", true, false), ("c", true, true)]),
+        (1, vec![])
+    );
+    assert_eq!(
+        run(3, Some(3), &[("a", true, false), ("b", true, false), ("c", true, true)]),
+        (0, vec![])
+    );
+    assert_eq!(run(5, Some(4), &[]), (4, vec![]));
+    let busy = [("a-busy", true, false), ("b-unlaunched", false, false), ("c", true, false)];
+    assert_eq!(run(2, None, &busy).1, ["NodeClaim/b-unlaunched"]);
+    assert_eq!(run(0, None, &busy).1.len(), 3);
+}
+
+#[test] // scheduling 22: without the gate nothing is scaled
+fn static_pools_need_their_gate() {
+    let fake = world();
+    static_pool(&fake, 3, None);
+    provision(&fake, &pods_pending());
+    assert!(claims(&fake).is_empty());
+    assert_eq!(decisions(&fake, "skip")[0].0, "NodePool/fixed");
+}
+
+#[test] // scheduling 21, cases 7 and 8
+fn buffers_keep_room_and_say_so() {
+    use spokeshave_model::{CapacityBuffer, core::PodTemplate};
+    let fake = world();
+    fake.add_json::<PodTemplate>(json!({"metadata": {"name": "t", "namespace": "default"},
+        "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}}));
+    let buffer = |name: &str, template: &str| {
+        json!({"metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}")},
+            "spec": {"podTemplateRef": {"name": template}, "replicas": 2}})
+    };
+    fake.add_json::<CapacityBuffer>(buffer("there", "t"));
+    fake.add_json::<CapacityBuffer>(buffer("lost", "no-such"));
+    fake.add_json::<Node>(json!({"metadata": {"name": "n1"}, "spec": {"providerID": "x"},
+        "status": {"allocatable": {"cpu": "1500m", "pods": "10"}, "capacity": {"cpu": "1500m", "pods": "10"}}}));
+    provision_with(&fake, &pods_pending(), &gates("CapacityBuffer=true"));
+    let state = |name: &str| -> Vec<String> {
+        let it = fake.object::<CapacityBuffer>(&format!("default/{name}")).expect("there");
+        it.status
+            .conditions
+            .iter()
+            .map(|it| format!("{}={:?} {} {}", it.type_, it.status, it.reason, it.message))
+            .collect()
+    };
+    assert_eq!(
+        state("there"),
+        [
+            "ReadyForProvisioning=True Resolved Pod template resolved successfully",
+            "Provisioning=False RequiresNewCapacity 1/2 virtual pods required new capacity, 0 failed",
+        ]
+    );
+    assert_eq!(
+        state("lost"),
+        [
+            "ReadyForProvisioning=False PodTemplateNotFound PodTemplate \"no-such\" not found",
+            "Provisioning=False NotReadyForProvisioning Buffer is not ReadyForProvisioning",
+        ]
+    );
+    assert_eq!(claims(&fake).len(), 1);
+    assert!(fake.events.borrow().is_empty() && decisions(&fake, "nominate").is_empty());
+    // Virtual pods keep nobody awake.
+    assert!(fake.sent.borrow().iter().all(|it| it.0 == Concern::Launch));
+}

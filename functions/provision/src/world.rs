@@ -6,7 +6,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use spokeshave_catalog::{MarketView, stored};
+use spokeshave_catalog::{MarketView, stored, warm};
 use spokeshave_model::{
     CapacityBuffer, EC2NodeClass, FeatureGates, InstanceType, Kind, NodeClaim, NodeOverlay,
     NodePool, Settings, conditions,
@@ -109,7 +109,7 @@ pub async fn market(
     if ready.is_empty() {
         return Ok(Market { pools: Vec::new(), next_expiry: None });
     }
-    let catalog = stored::load_catalog(state, &settings.region).await?.catalog;
+    let catalog = stored::load_catalog(state, &settings.region).await?;
     let (market, _): (MarketView<'_>, _) = stored::load_view(state, settings, now).await;
     let next_expiry = market.unavailable.iter().map(|it| it.1).filter(|it| *it > now).min();
     let wanted: BTreeSet<&str> =
@@ -119,10 +119,9 @@ pub async fn market(
         let class = view.node_classes.values().find(|it| it.metadata.name == name);
         let list = match class {
             None => Err(format!("EC2NodeClass {name} not found")),
-            Some(class) => match catalog.instance_types(class, &market) {
-                Ok(list) => Ok(list.into_iter().map(Arc::new).collect()),
-                Err(error) => Err(chain(&error)),
-            },
+            Some(class) => {
+                warm::instance_types(&catalog, class, &market).map_err(|error| chain(&error))
+            }
         };
         types.insert(name, list);
     }

@@ -38,7 +38,7 @@ pub use planner::{Batch, Planner, PoolInput, Prepared, ReservedMode, solve, usag
 pub use report::{ALL_FILTERED, MAX_INSTANCE_TYPES, MIN_VALUES_AFTER_CUT, NO_POOLS};
 pub use run::DRA_REFUSAL;
 pub use solution::{
-    Cheapest, ExistingPlacement, PlannedClaim, Reason, Solution, any, claim_of_pool,
+    Cheapest, ExistingPlacement, PlannedClaim, Reason, Solution, allows, any, claim_of_pool,
 };
 pub use templates::Skipped;
 pub use view::{Change, ClusterView, NodePods, Object, Objects, StateNode};

@@ -7,7 +7,7 @@ use std::{
 
 use rustc_hash::FxHashMap;
 use spokeshave_model::{
-    InstanceType, Kind, Operator, Requirement, Requirements, Resources, labels,
+    Kind, Operator, Requirement, Requirements, Resources, labels,
     requirements::Incompatible,
     resources::{CPU, NODES},
     settings::MinValuesPolicy,
@@ -22,7 +22,7 @@ use crate::{
     sets::SetId,
     shapes::ShapeId,
     solution::{Cheapest, ExistingPlacement, PlannedClaim, Reason, Solution, json},
-    templates::Skipped,
+    templates::{Priced, Skipped},
     trial::is_simulated,
 };
 
@@ -150,25 +150,31 @@ impl Run<'_, '_> {
             requirements.add(Requirement::new(labels::CAPACITY_RESERVATION_ID, Operator::In, ids));
         }
         let template = &self.planner.templates[claim.template];
-        let mut priced: Vec<(f64, &Arc<InstanceType>, Option<usize>)> = template
-            .types_of(&claim.slots)
-            .into_iter()
-            .map(|at| {
-                let best = template.cheapest(at, &requirements);
-                let price = best.map_or(f64::INFINITY, |it| it.1);
-                (price, &template.types[at], best.map(|it| it.0))
-            })
-            .collect();
-        priced.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.name.cmp(&b.1.name)));
-        let cut = priced.len() > MAX_INSTANCE_TYPES;
-        priced.truncate(MAX_INSTANCE_TYPES);
+        let question = (claim.template, claim.set, claim.held.clone());
+        let order = match self.price_orders.get(&question) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let found = Arc::new(template.by_price(&requirements, &self.planner.sets));
+                self.price_orders.insert(question, Arc::clone(&found));
+                found
+            }
+        };
+        let mut there = vec![false; template.types.len()];
+        for slot in claim.slots.iter() {
+            there[template.slots[slot].type_at] = true;
+        }
+        let mut priced = order.iter().filter(|it| there[it.type_at]);
+        let listed: Vec<Priced> = priced.by_ref().take(MAX_INSTANCE_TYPES).copied().collect();
+        let cut = priced.next().is_some();
         let pool = template.pool.metadata.name.clone();
         if cut && self.planner.options.min_values_policy == MinValuesPolicy::Strict {
             let short = requirements.iter().any(|it| {
                 it.min_values.is_some_and(|least| {
-                    let values: std::collections::BTreeSet<&str> = priced
+                    let values: std::collections::BTreeSet<&str> = listed
                         .iter()
-                        .filter_map(|(_, type_, _)| type_.requirements.get(&it.key))
+                        .filter_map(|listed| {
+                            template.types[listed.type_at].requirements.get(&it.key)
+                        })
                         .filter(|it| !it.complement)
                         .flat_map(|it| it.values.iter().map(String::as_str))
                         .collect();
@@ -180,20 +186,22 @@ impl Run<'_, '_> {
             }
         }
         let mut requests = Resources::new();
-        for pod in &pods {
-            requests.add(&pod_requests(pod));
+        for at in &claim.pods {
+            requests.add(&self.shapes[self.entries[*at].shape].asked);
         }
         requests.add(&template.least_overhead(&claim.slots));
-        let cheapest = priced.first().and_then(|(price, type_, offering)| {
-            let offering = type_.offerings.get((*offering)?)?;
+        let cheapest = listed.first().and_then(|first| {
+            let type_ = &template.types[first.type_at];
+            let offering = type_.offerings.get(first.offering?)?;
             Some(Cheapest {
                 instance_type: type_.name.clone(),
                 zone: offering.zone.clone(),
                 capacity_type: offering.capacity_type,
-                price: *price,
+                price: first.price,
             })
         });
-        let instance_types = priced.into_iter().map(|it| Arc::clone(it.1)).collect();
+        let instance_types =
+            listed.iter().map(|it| Arc::clone(&template.types[it.type_at])).collect();
         Ok(PlannedClaim {
             nodepool: Arc::clone(&template.pool),
             hash: template.hash.clone(),

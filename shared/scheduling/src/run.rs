@@ -24,6 +24,7 @@ use crate::{
     sets::SetId,
     shapes::{self, KeyGroups, Shape, ShapeId, VolumePlace},
     solution::Solution,
+    templates::Priced,
     topology::Topology,
     volumes::{self, Attachments},
 };
@@ -129,6 +130,8 @@ pub(crate) struct Run<'p, 'a> {
     pub(crate) explained: Option<usize>,
     pub(crate) current: Option<usize>,
     pub(crate) tolerated: FxHashMap<(usize, usize), bool>,
+    /// Types by price, for claims that have become the same.
+    pub(crate) price_orders: FxHashMap<(usize, SetId, Vec<usize>), Arc<Vec<Priced>>>,
     /// The first claims are orders of before.
     pub(crate) n_orders: usize,
     pub(crate) steps: Vec<String>,
@@ -221,6 +224,7 @@ impl<'p, 'a> Run<'p, 'a> {
             explained: None,
             current: None,
             tolerated: FxHashMap::default(),
+            price_orders: FxHashMap::default(),
             n_orders: 0,
             steps: Vec::new(),
         };
@@ -383,7 +387,8 @@ impl<'p, 'a> Run<'p, 'a> {
         let strict = planner.sets.intern(strict);
         let next = self.tolerations.len();
         let tolerations = *self.tolerations.entry(pod.spec.tolerations.clone()).or_insert(next);
-        let (requests, known) = planner.dims.amounts(&pod_requests(pod));
+        let asked = pod_requests(pod);
+        let (requests, known) = planner.dims.amounts(&asked);
         let next = self.requests_ids.len();
         let requests_id = *self.requests_ids.entry(requests.clone()).or_insert(next);
         let ports = host_ports(pod);
@@ -420,6 +425,7 @@ impl<'p, 'a> Run<'p, 'a> {
             strict_host,
             tolerations,
             requests,
+            asked,
             requests_id,
             impossible: !known,
             ports,

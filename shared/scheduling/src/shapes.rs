@@ -50,6 +50,8 @@ pub(crate) struct Shape {
     pub(crate) strict_host: Option<Requirement>,
     pub(crate) tolerations: usize,
     pub(crate) requests: Amounts,
+    /// The same by name, as it will be written.
+    pub(crate) asked: Resources,
     pub(crate) requests_id: usize,
     /// Something is asked for that nothing in the world has.
     pub(crate) impossible: bool,

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use spokeshave_model::{
-    CapacityType, InstanceType, NodeClaim, NodePool, ObjectKey, Operator, OwnerReference, Quantity,
-    Requirement, Requirements, Resources,
+    CapacityType, InstanceType, NodeClaim, NodePool, ObjectKey, Offering, Operator, OwnerReference,
+    Quantity, Requirement, Requirements, Resources,
     core::Pod,
     labels,
     node_claim::{NodeClaimSpec, ResourceRequirements},
@@ -74,7 +74,7 @@ impl PlannedClaim {
         for offering in self.instance_types.iter().flat_map(|it| &it.offerings) {
             if offering.available
                 && !found.contains(&offering.capacity_type)
-                && self.requirements.intersects(&offering.requirements()).is_ok()
+                && allows(&self.requirements, offering)
             {
                 found.push(offering.capacity_type);
             }
@@ -118,6 +118,31 @@ impl PlannedClaim {
         claim.spec.resources = ResourceRequirements { requests: self.requests.clone() };
         claim
     }
+}
+
+/// Whether requirements allow an offering: what their intersection with [`Offering::requirements`] says, without making
+/// those.
+pub fn allows(requirements: &Requirements, offering: &Offering) -> bool {
+    let has = |key: &str, value: &str| requirements.get(key).is_none_or(|it| it.has(value));
+    let absent = |key: &str| requirements.get(key).is_none_or(crate::daemons::absence);
+    let partition = offering.partition.map(|it| it.to_string());
+    has(labels::CAPACITY_TYPE, offering.capacity_type.as_str())
+        && has(labels::ZONE, &offering.zone)
+        && (offering.zone_id.is_empty() || has(labels::ZONE_ID, &offering.zone_id))
+        && partition.is_none_or(|it| has(labels::PLACEMENT_GROUP_PARTITION, &it))
+        && match &offering.reservation {
+            Some(it) => {
+                let interruptible = if it.interruptible { "true" } else { "false" };
+                has(labels::CAPACITY_RESERVATION_ID, &it.id)
+                    && has(labels::CAPACITY_RESERVATION_TYPE, &it.type_)
+                    && has(labels::CAPACITY_RESERVATION_INTERRUPTIBLE, interruptible)
+            }
+            None => {
+                absent(labels::CAPACITY_RESERVATION_ID)
+                    && absent(labels::CAPACITY_RESERVATION_TYPE)
+                    && absent(labels::CAPACITY_RESERVATION_INTERRUPTIBLE)
+            }
+        }
 }
 
 /// The claim that a pool's template alone makes: what static pools create (`spec` scheduling 22).

@@ -25,8 +25,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) type_at: usize,
-    /// Positions of the available offerings.
-    pub(crate) offerings: Vec<usize>,
+    /// Positions of the available offerings, with their requirements.
+    pub(crate) offerings: Vec<(usize, SetId)>,
     pub(crate) allocatable: Amounts,
     pub(crate) daemon_group: usize,
 }
@@ -168,19 +168,23 @@ impl Template {
             values: FxHashMap::default(),
             capacities: Vec::new(),
         };
+        let mut classes = OfferingClasses::default();
         for type_ in types {
             if type_.requirements.intersects(&requirements).is_err() {
                 continue;
             }
-            let mut groups: Vec<(Option<Resources>, Option<Resources>, Vec<usize>)> =
+            let mut groups: Vec<(Option<Resources>, Option<Resources>, Vec<(usize, SetId)>)> =
                 vec![(None, None, Vec::new())];
             let mut compatible = false;
             for (at, offering) in type_.offerings.iter().enumerate().filter(|it| usable(it.1)) {
                 let overrides = (offering.capacity.as_deref(), offering.overhead.as_deref());
-                compatible |= offering.requirements().intersects(&requirements).is_ok();
+                let (class, suits) = classes.of(offering, &requirements, sets);
+                compatible |= suits;
                 match groups.iter_mut().find(|(a, b, _)| (a.as_ref(), b.as_ref()) == overrides) {
-                    Some((_, _, list)) => list.push(at),
-                    None => groups.push((overrides.0.cloned(), overrides.1.cloned(), vec![at])),
+                    Some((_, _, list)) => list.push((at, class)),
+                    None => {
+                        groups.push((overrides.0.cloned(), overrides.1.cloned(), vec![(at, class)]))
+                    }
                 }
             }
             if !compatible {
@@ -189,7 +193,7 @@ impl Template {
             let type_at = template.types.len();
             template.types.push(Arc::clone(type_));
             for (_, _, offerings) in groups.into_iter().filter(|it| !it.2.is_empty()) {
-                let allocatable = match offerings.first().and_then(|at| type_.offerings.get(*at)) {
+                let allocatable = match offerings.first().and_then(|it| type_.offerings.get(it.0)) {
                     Some(it) if it.capacity.is_some() || it.overhead.is_some() => {
                         type_.allocatable_of(it)
                     }
@@ -200,7 +204,7 @@ impl Template {
             }
         }
         template.group_by_daemons(daemons, sets);
-        template.index(dims, sets);
+        template.index(dims);
         let bought = Arc::clone(&template.left(set, sets));
         let mut left = bought.slots.clone();
         left.and(
@@ -272,7 +276,7 @@ impl Template {
         }
     }
 
-    fn index(&mut self, dims: &Dims, sets: &mut Sets) {
+    fn index(&mut self, dims: &Dims) {
         let overheads: Vec<(Amounts, bool)> =
             self.daemon_groups.iter().map(|it| dims.amounts(&it.overhead)).collect();
         self.base = self
@@ -302,10 +306,9 @@ impl Template {
         let mut reservations: BTreeMap<String, usize> = BTreeMap::new();
         let mut classes: BTreeMap<SetId, (Bits, Vec<(usize, usize)>)> = BTreeMap::new();
         for (at, slot) in self.slots.iter().enumerate() {
-            for offering in slot.offerings.iter().map(|it| &self.types[slot.type_at].offerings[*it])
-            {
-                let class = sets.intern(offering.requirements());
-                let (slots, reserved) = classes.entry(class).or_default();
+            for (offering, class) in &slot.offerings {
+                let offering = &self.types[slot.type_at].offerings[*offering];
+                let (slots, reserved) = classes.entry(*class).or_default();
                 slots.set(at);
                 if let Some(reservation) = &offering.reservation {
                     let next = reservations.len();
@@ -502,36 +505,87 @@ impl Template {
         types
     }
 
-    /// The lowest price of a type among the available offerings that `requirements` allow, with its place.
-    pub(crate) fn cheapest(
-        &self,
-        type_at: usize,
-        requirements: &Requirements,
-    ) -> Option<(usize, f64)> {
-        let type_ = &self.types[type_at];
-        let mut best: Option<(usize, f64)> = None;
-        for slot in self.slots.iter().filter(|it| it.type_at == type_at) {
-            for at in &slot.offerings {
+    /// Every type with the lowest price among its available offerings that `requirements` allow, cheapest first; ties by
+    /// name. A type without such an offering costs infinitely much.
+    pub(crate) fn by_price(&self, requirements: &Requirements, sets: &Sets) -> Vec<Priced> {
+        let mut suits: FxHashMap<SetId, bool> = FxHashMap::default();
+        let mut all: Vec<Priced> = (0..self.types.len())
+            .map(|type_at| Priced { price: f64::INFINITY, type_at, offering: None })
+            .collect();
+        for slot in &self.slots {
+            let type_ = &self.types[slot.type_at];
+            for (at, class) in &slot.offerings {
                 let offering = &type_.offerings[*at];
                 let Some(price) = offering.price else { continue };
-                if requirements.intersects(&offering.requirements()).is_err() {
+                let suits = *suits
+                    .entry(*class)
+                    .or_insert_with(|| requirements.intersects(sets.get(*class)).is_ok());
+                if !suits {
                     continue;
                 }
-                let better = best.is_none_or(|(best_at, best_price)| {
-                    let other = &type_.offerings[best_at];
+                let best = &mut all[slot.type_at];
+                let place = |it: &Offering| (it.zone.clone(), it.capacity_type);
+                let better = best.offering.is_none_or(|other| {
+                    let other = &type_.offerings[other];
                     price
-                        .total_cmp(&best_price)
-                        .then_with(|| {
-                            (&offering.zone, offering.capacity_type)
-                                .cmp(&(&other.zone, other.capacity_type))
-                        })
+                        .total_cmp(&best.price)
+                        .then_with(|| place(offering).cmp(&place(other)))
                         .is_lt()
                 });
                 if better {
-                    best = Some((*at, price));
+                    best.price = price;
+                    best.offering = Some(*at);
                 }
             }
         }
-        best
+        all.sort_by(|a, b| {
+            a.price
+                .total_cmp(&b.price)
+                .then_with(|| self.types[a.type_at].name.cmp(&self.types[b.type_at].name))
+        });
+        all
+    }
+}
+
+/// A type and the cheapest way to buy it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Priced {
+    pub(crate) price: f64,
+    pub(crate) type_at: usize,
+    pub(crate) offering: Option<usize>,
+}
+
+/// Capacity type, zone, zone id, reservation and partition of an offering: all that its requirements come from.
+type OfferingKey<'a> =
+    (CapacityType, &'a str, &'a str, Option<(&'a str, &'a str, bool)>, Option<i64>);
+
+/// Offerings repeat the same few requirements.
+#[derive(Default)]
+struct OfferingClasses<'a>(FxHashMap<OfferingKey<'a>, (SetId, bool)>);
+
+impl<'a> OfferingClasses<'a> {
+    /// The requirements of an offering, and whether `wanted` allows them.
+    fn of(
+        &mut self,
+        offering: &'a Offering,
+        wanted: &Requirements,
+        sets: &mut Sets,
+    ) -> (SetId, bool) {
+        let reservation = offering
+            .reservation
+            .as_ref()
+            .map(|it| (it.id.as_str(), it.type_.as_str(), it.interruptible));
+        let key = (
+            offering.capacity_type,
+            offering.zone.as_str(),
+            offering.zone_id.as_str(),
+            reservation,
+            offering.partition,
+        );
+        *self.0.entry(key).or_insert_with(|| {
+            let requirements = offering.requirements();
+            let suits = wanted.intersects(&requirements).is_ok();
+            (sets.intern(requirements), suits)
+        })
     }
 }

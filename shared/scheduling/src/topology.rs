@@ -89,6 +89,9 @@ pub(crate) struct Group {
     known: Bits,
     /// How many domains have pods.
     populated: usize,
+    /// The first host that is a claim, and how many claims have pods.
+    first_claim: usize,
+    populated_claims: usize,
 }
 
 impl Group {
@@ -102,6 +105,7 @@ impl Group {
         }
         if n > 0 && self.counts[at] == 0 {
             self.populated += 1;
+            self.populated_claims += usize::from(self.on_host && at >= self.first_claim);
         }
         self.counts[at] += n;
         if !self.on_host {
@@ -124,6 +128,11 @@ impl Group {
     pub(crate) fn domains(&self, sets: &Sets) -> Vec<String> {
         let key = sets.key_of(self.identity.key);
         self.known.iter().map(|at| key.value(at).to_owned()).collect()
+    }
+
+    /// Whether every one of so many claims has a pod that counts.
+    pub(crate) fn fills_claims(&self, n_claims: usize) -> bool {
+        self.populated_claims >= n_claims
     }
 
     /// How many domains have pods that count.
@@ -297,6 +306,8 @@ impl Topology {
                 self.domains.of(identity.key, tolerations)
             },
             populated: 0,
+            first_claim: rows.len(),
+            populated_claims: 0,
             identity,
         };
         self.count(&mut group, inverse, view, rows, sets);

@@ -16,6 +16,7 @@ use crate::{
     run::{Choices, Claim, Fit, PLACEHOLDER, Place, Run, Trial},
     sets::SetId,
     shapes::ShapeId,
+    topology::Rule,
     volumes,
 };
 
@@ -318,7 +319,7 @@ impl Run<'_, '_> {
             self.topology.record(group, host);
             return;
         }
-        let every = it.identity.rule == crate::topology::Rule::AntiAffinity;
+        let every = it.identity.rule == Rule::AntiAffinity;
         let values = planner.sets.listed(set, it.identity.key);
         if every || values.len() == 1 {
             for value in values {
@@ -351,6 +352,15 @@ impl Run<'_, '_> {
             if let Some(fit) = self.try_claim(at, shape, choices) {
                 return Some((at, fit));
             }
+        }
+        // Where one pod per host is wanted and every host has one, there is no need to ask each.
+        let n_claims = self.claims.len();
+        let full = self.shapes[shape].on_host.iter().any(|group| {
+            let group = &self.topology.groups[*group];
+            group.identity.rule == Rule::AntiAffinity && group.fills_claims(n_claims)
+        });
+        if full {
+            return None;
         }
         let fit_id = self.shapes[shape].fit;
         if self.dead.len() <= fit_id {
