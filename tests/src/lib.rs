@@ -4,6 +4,8 @@
 //! servers, which `.ci/run` starts: `aws` to an AWS emulator, `cluster` to a Kubernetes API server, and `lambda` runs the
 //! built binaries against a Lambda Runtime API of its own.
 
+#[cfg(feature = "wire")]
+pub mod lambda_api;
 pub mod template;
 
 /// The address in an environment variable that `.ci/run` sets.
