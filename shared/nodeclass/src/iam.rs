@@ -32,7 +32,7 @@ impl Default for Scope {
             region: "${AWS::Region}".into(),
             account: "${AWS::AccountId}".into(),
             cluster: "${ClusterName}".into(),
-            node_role: "${NodeRoleArn}".into(),
+            node_role: "arn:${AWS::Partition}:iam::${AWS::AccountId}:role/${NodeRole}".into(),
             stack: None,
         }
     }
@@ -156,7 +156,7 @@ struct Needs {
     /// The Kubernetes API, whose end point EKS tells.
     cluster: bool,
     state: bool,
-    /// Queues of the stack that work is sent to.
+    /// Queues of the stack that work is sent to; the wiring says the same.
     sends: &'static [Concern],
     bus: bool,
     /// Describe calls of EC2.
@@ -192,7 +192,7 @@ const fn needs(concern: Concern) -> Needs {
         Concern::ClusterBridge => Needs { bus: true, ..NOTHING },
         Concern::Provision => Needs { sends: &[Concern::Provision, Concern::Launch], ..NOTHING },
         Concern::Launch => Needs {
-            sends: &[Concern::Launch, Concern::Nodeclass, Concern::Provision],
+            sends: &[Concern::Launch, Concern::Nodeclass],
             reads: &[
                 "DescribeImages",
                 "DescribeInstances",
@@ -217,7 +217,7 @@ const fn needs(concern: Concern) -> Needs {
             ..NOTHING
         },
         Concern::Interruption => {
-            Needs { sends: &[Concern::Interruption, Concern::Provision], ..NOTHING }
+            Needs { sends: &[Concern::Provision, Concern::Termination], ..NOTHING }
         }
         Concern::Disruption => {
             Needs { sends: &[Concern::Disruption, Concern::Launch, Concern::Provision], ..NOTHING }
@@ -247,7 +247,7 @@ const fn needs(concern: Concern) -> Needs {
         },
         Concern::Nodepool => NOTHING,
         Concern::InstanceGc => Needs {
-            sends: &[Concern::InstanceGc, Concern::Interruption],
+            sends: &[Concern::Interruption],
             reads: &["DescribeInstances", "DescribeInstanceStatus"],
             terminates: true,
             ..NOTHING
@@ -324,7 +324,7 @@ fn own_resources(concern: Concern, scope: &Scope, needs: &Needs) -> Vec<Value> {
         Some(stack) => {
             scope.regional("logs", &format!("log-group:/aws/lambda/{stack}-{concern}:*"))
         }
-        None => format!("${{{}LogGroup.Arn}}", logical(concern)),
+        None => format!("${{{}Logs.Arn}}", logical(concern)),
     };
     let mut statements = vec![statement(
         "AllowOwnLog",
@@ -337,10 +337,20 @@ fn own_resources(concern: Concern, scope: &Scope, needs: &Needs) -> Vec<Value> {
     if concern.is_fifo() {
         own.push(scope.wake_queue(concern));
     }
-    let mut sends: Vec<String> = needs.sends.iter().map(|it| scope.queue(*it)).collect();
-    let fifo = needs.sends.iter().filter(|it| it.is_fifo());
-    sends.extend(fifo.map(|it| scope.wake_queue(*it)));
-    let reads = ["sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"];
+    let mut sends: Vec<String> = Vec::new();
+    for to in needs.sends {
+        sends.push(scope.queue(*to));
+        // Only a solver wakes itself later; others hand over at once.
+        if *to == concern && to.is_fifo() {
+            sends.push(scope.wake_queue(*to));
+        }
+    }
+    let reads = [
+        "sqs:ChangeMessageVisibility",
+        "sqs:DeleteMessage",
+        "sqs:GetQueueAttributes",
+        "sqs:ReceiveMessage",
+    ];
     if concern != Concern::ClusterBridge {
         let mut actions = reads.to_vec();
         // A function that wakes nobody but itself needs one statement for both.
@@ -363,7 +373,7 @@ fn own_resources(concern: Concern, scope: &Scope, needs: &Needs) -> Vec<Value> {
         ));
     }
     if needs.bus {
-        let bus = scope.own("events", "EventBus", |stack| format!("event-bus/{stack}"));
+        let bus = scope.own("events", "Bus", |stack| format!("event-bus/{stack}"));
         statements.push(statement("AllowOwnBus", &["events:PutEvents"], vec![bus], json!({})));
     }
     statements
@@ -492,7 +502,7 @@ fn profiles(scope: &Scope, creates: bool) -> Vec<Value> {
         }
         statements.push(statement(
             "AllowScopedInstanceProfileCreationActions",
-            &["iam:CreateInstanceProfile", "iam:TagInstanceProfile"],
+            &["iam:CreateInstanceProfile"],
             profiles(),
             json!({
                 "StringEquals": tags,
@@ -506,6 +516,7 @@ fn profiles(scope: &Scope, creates: bool) -> Vec<Value> {
     let mut actions = vec!["iam:RemoveRoleFromInstanceProfile", "iam:DeleteInstanceProfile"];
     if creates {
         actions.insert(0, "iam:AddRoleToInstanceProfile");
+        actions.push("iam:TagInstanceProfile");
     }
     let mut tags = owned(cluster);
     if let Value::Object(keys) = &mut tags {

@@ -202,6 +202,7 @@ fn profiles_are_made_with_all_tags() {
         "iam:AddRoleToInstanceProfile",
         "iam:RemoveRoleFromInstanceProfile",
         "iam:DeleteInstanceProfile",
+        "iam:TagInstanceProfile",
     ] {
         assert!(may(Concern::Nodeclass, action, PROFILE, &of_karpenter), "{action}");
         assert!(!may(Concern::Nodeclass, action, PROFILE, &[]), "{action}");
@@ -290,7 +291,7 @@ fn placeholders_are_what_the_template_fills_in() {
         "${ProvisionWakeQueue.Arn}",
         "${LaunchQueue.Arn}",
         "${StateTable.Arn}",
-        "${ProvisionLogGroup.Arn}",
+        "${ProvisionLogs.Arn}",
         "arn:${AWS::Partition}:eks:${AWS::Region}:${AWS::AccountId}:cluster/${ClusterName}",
     ] {
         assert!(document.contains(part), "{part}");
