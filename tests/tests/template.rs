@@ -289,3 +289,32 @@ fn no_role_may_do_everything() {
         }
     }
 }
+
+#[test]
+fn the_chart_binds_the_groups_of_the_access_entries() {
+    let template = template();
+    let groups: BTreeSet<String> = resources(&template, "AWS::EKS::AccessEntry")
+        .values()
+        .flat_map(|it| {
+            texts(&it["KubernetesGroups"]).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect();
+    let rbac: Vec<Value> =
+        serde_saphyr::from_multiple(include_str!("../../infra/chart/templates/rbac.yaml"))
+            .expect("YAML");
+    let bound = |name: &str| -> BTreeSet<String> {
+        let of = rbac.iter().filter(|it| it["roleRef"]["name"] == name);
+        let subjects = of.flat_map(|it| it["subjects"].as_array().cloned().unwrap_or_default());
+        subjects.filter_map(|it| Some(it["name"].as_str()?.to_owned())).collect()
+    };
+    assert_eq!(bound("spokeshave-read"), groups);
+    for role in rbac.iter().filter(|it| it["kind"] == "ClusterRole") {
+        let name = role["metadata"]["name"].as_str().expect("a name");
+        assert!(!bound(name).is_empty(), "{name} is bound to nobody");
+        for rule in role["rules"].as_array().expect("rules") {
+            assert!(
+                !texts(&rule["verbs"]).contains(&"*") && !texts(&rule["resources"]).contains(&"*")
+            );
+        }
+    }
+}
