@@ -398,7 +398,9 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         }
         match stored.attempt.state {
             State::Launched => {
-                next.extend(self.settle(&stored.attempt, Some(&held), &mut known).await?)
+                // The run that recorded the answer may have died before it drew these.
+                self.draw_consequences(&stored.attempt, &stored.attempt.errors).await;
+                next.extend(self.settle(&stored.attempt, Some(&held), &mut known).await?);
             }
             State::Preparing => {
                 let begun = stored.attempt.created.unwrap_or(Timestamp::UNIX_EPOCH);

@@ -20,7 +20,7 @@ use spokeshave_lambda::{BatchAnswer, SqsBatch};
 use spokeshave_model::{ConditionStatus, Kind, NodeClaim, ObjectKey};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Concern, Decision, Ec2, Invocation, Key, Queues, Selector,
-    StateError, StateTable, Work, wakes,
+    StateError, StateTable, Work, stack, wakes,
 };
 
 use crate::{claims::Claim, surroundings::Surroundings};
@@ -83,6 +83,17 @@ pub async fn handle(
     let now = Timestamp::from_second(cx.now.as_second()).unwrap_or(cx.now);
     let run = Run { cluster, ec2, state, queues, cx, now };
     let mut answer = BatchAnswer::done();
+    match stack::observes_only(state).await {
+        Ok(false) => {}
+        // Another autoscaler is at work; once it is gone, the bridge tells us everything anew.
+        Ok(true) => return answer,
+        Err(error) => {
+            let reason = Trouble::from(error).text();
+            cx.decide(Decision::new("retry", "StateTable/stack", reason));
+            batch.records.iter().for_each(|it| answer.retry(it));
+            return answer;
+        }
+    }
     // Which messages name a claim, and how often it failed in a row.
     let mut wanted: BTreeMap<String, (Vec<usize>, u32)> = BTreeMap::new();
     for (at, record) in batch.records.iter().enumerate() {

@@ -29,7 +29,7 @@ where
 }
 
 macro_rules! answer {
-    ($name:ident { $($field:ident: $type:ty = $json:literal,)+ }) => {
+    ($name:ident { $($field:ident: $type:ty = $json:literal),+ $(,)? }) => {
         #[derive(Default, Deserialize)]
         #[serde(default)]
         struct $name {
@@ -68,8 +68,8 @@ answer!(Processor {
     clock: Option<f64> = "SustainedClockSpeedInGhz",
     features: Vec<String> = "SupportedFeatures",
 });
-answer!(Vcpus { vcpus: i64 = "DefaultVCpus", cores: i64 = "DefaultCores", });
-answer!(Memory { mib: i64 = "SizeInMiB", });
+answer!(Vcpus { vcpus: i64 = "DefaultVCpus", cores: i64 = "DefaultCores" });
+answer!(Memory { mib: i64 = "SizeInMiB" });
 answer!(Ebs {
     support: String = "EbsOptimizedSupport",
     optimized: EbsOptimized = "EbsOptimizedInfo",
@@ -87,7 +87,7 @@ answer!(Network {
     efa: Option<Efa> = "EfaInfo",
     ena: String = "EnaSupport",
 });
-answer!(Card { index: i64 = "NetworkCardIndex", interfaces: i64 = "MaximumNetworkInterfaces", });
+answer!(Card { index: i64 = "NetworkCardIndex", interfaces: i64 = "MaximumNetworkInterfaces" });
 answer!(Efa { max: Option<i64> = "MaximumEfaInterfaces", });
 answer!(Placement { strategies: Vec<String> = "SupportedStrategies", });
 answer!(Gpus { gpus: Vec<Gpu> = "Gpus", });
@@ -98,8 +98,8 @@ answer!(Gpu {
     memory: Memory = "MemoryInfo",
 });
 answer!(Neuron { devices: Vec<NeuronDevice> = "NeuronDevices", });
-answer!(NeuronDevice { name: String = "Name", count: i64 = "Count", cores: Cores = "CoreInfo", });
-answer!(Cores { count: i64 = "Count", });
+answer!(NeuronDevice { name: String = "Name", count: i64 = "Count", cores: Cores = "CoreInfo" });
+answer!(Cores { count: i64 = "Count" });
 answer!(Accelerators { accelerators: Vec<Accelerator> = "Accelerators", });
 answer!(Accelerator {
     name: String = "Name",

@@ -19,6 +19,7 @@ pub mod plain;
 pub mod stored;
 pub mod table;
 pub mod unavailable;
+pub mod warm;
 
 pub use catalog::{Catalog, CatalogError, MarketView, Resolved, SpotPrices};
 pub use unavailable::{Mark, UnavailableOfferings};

@@ -31,7 +31,7 @@ use spokeshave_ports::{Record, StateError, StateKey, StateTable, When};
 use crate::{
     Catalog, Mark, MarketView, SpotPrices, UnavailableOfferings, builtin,
     memory::{self, DiscoveredMemory, Observation},
-    plain, table, unavailable,
+    plain, table, unavailable, warm,
 };
 
 pub const CATALOG: &str = "catalog";
@@ -77,6 +77,8 @@ pub struct StoredCatalog {
     /// Default where nothing is stored and the facts are the built-in ones.
     pub index: CatalogIndex,
     pub spot_read_at: Option<Timestamp>,
+    /// Names what is in the catalog, so that what was made of it can be remembered; empty when that is not known.
+    pub content: String,
 }
 
 /// Compresses a text; base64 in chunks.
@@ -204,6 +206,7 @@ pub async fn load_catalog(
         let text = record.data.get("content").and_then(Value::as_str);
         if let Some(spot) = text.and_then(unpack).as_deref().and_then(spot_from_text) {
             stored.catalog.spot = Some(spot);
+            stored.content.push_str(&version_of(text.unwrap_or_default()));
             stored.spot_read_at =
                 record.data.get("readAt").and_then(Value::as_str).and_then(|it| it.parse().ok());
         }
@@ -214,14 +217,25 @@ pub async fn load_catalog(
 async fn load_facts(state: &impl StateTable, region: &str) -> Result<StoredCatalog, StateError> {
     let index = state.read(&StateKey::new(CATALOG, INDEX)).await?;
     let index: CatalogIndex = index.as_ref().and_then(field).unwrap_or_default();
+    let name = format!("{region}/{}", index.version);
+    if index.region == region
+        && index.chunks > 0
+        && warm::has_catalog(&name)
+        && let Some(known) = warm::catalog(&name, || None)
+    {
+        let catalog = (*known).clone();
+        return Ok(StoredCatalog { catalog, index, content: name, spot_read_at: None });
+    }
     if index.region == region && index.chunks > 0 {
         let mut content = String::with_capacity(index.bytes * 4 / 3 + 4);
         for at in 0..index.chunks {
             let Some(record) = state.read(&chunk_key(&index.version, at)).await? else { break };
             content.push_str(record.data.as_str().unwrap_or_default());
         }
-        if let Some(catalog) = unpack(&content).as_deref().and_then(|it| from_text(region, it)) {
-            return Ok(StoredCatalog { catalog, index, spot_read_at: None });
+        let made = || unpack(&content).as_deref().and_then(|it| from_text(region, it));
+        if let Some(known) = warm::catalog(&name, made) {
+            let catalog = (*known).clone();
+            return Ok(StoredCatalog { catalog, index, content: name, spot_read_at: None });
         }
     }
     // Looked for only while nothing was ever read: in a real account that is before the first refresh.
@@ -229,14 +243,21 @@ async fn load_facts(state: &impl StateTable, region: &str) -> Result<StoredCatal
         && let Ok(fixed) = plain::read(&record.data)
     {
         let catalog = Catalog { region: region.to_owned(), fixed, ..Catalog::default() };
-        return Ok(StoredCatalog { catalog, ..StoredCatalog::default() });
+        let content = format!("fixed/{}", version_of(&record.data.to_string()));
+        return Ok(StoredCatalog { catalog, content, ..StoredCatalog::default() });
     }
-    let catalog = Catalog::builtin(region).unwrap_or_else(|| Catalog {
-        region: region.to_owned(),
-        on_demand: builtin::on_demand_prices(region),
-        ..Catalog::default()
-    });
-    Ok(StoredCatalog { catalog, ..StoredCatalog::default() })
+    let content = format!("builtin/{region}");
+    let made = || {
+        Catalog::builtin(region).or_else(|| {
+            Some(Catalog {
+                region: region.to_owned(),
+                on_demand: builtin::on_demand_prices(region),
+                ..Catalog::default()
+            })
+        })
+    };
+    let catalog = warm::catalog(&content, made).map(|it| (*it).clone()).unwrap_or_default();
+    Ok(StoredCatalog { catalog, content, ..StoredCatalog::default() })
 }
 
 /// Stores the catalog but for its spot prices: chunks first, then the index that names them, so that a reader never sees

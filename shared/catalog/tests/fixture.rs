@@ -163,8 +163,13 @@ fn the_published_reference_is_reproduced() {
             }
         }
     }
-    println!("{checked} checked, missing {missing:?}, {} differ", differ.len());
-    for it in &differ {
-        println!("{it}");
-    }
+    assert_eq!(missing, [""; 0]);
+    // The network tables are newer than the published list: branch interfaces it does not know yet, and three bandwidths.
+    let newer = |it: &&String| {
+        it.contains(" vpc.amazonaws.com/pod-eni: ") && it.ends_with("published \"\"")
+            || it.starts_with("g7.") && it.contains(" network-bandwidth: ")
+    };
+    let others: Vec<&String> = differ.iter().filter(|it| !newer(it)).collect();
+    assert_eq!(others, [] as [&String; 0]);
+    assert_eq!((checked, differ.len()), (43_616, 59));
 }

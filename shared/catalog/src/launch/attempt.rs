@@ -116,14 +116,17 @@ impl Attempt {
         self.outcomes.get(uid)
     }
 
-    /// Whether a claim may be launched by another attempt: this one ended without an instance for it.
+    /// Whether a claim may be launched by another attempt: this one ended without an instance for it, and not because there
+    /// was none to be had (then the claim is given up).
     pub fn releases(&self, uid: &Uid) -> bool {
         match self.state {
             State::Void | State::Failed => true,
-            State::Launched => !matches!(self.outcome(uid), Some(Outcome::Instance { .. })),
-            State::Preparing | State::Open => {
-                !self.claims.contains_key(uid) && self.state == State::Open
+            State::Launched => {
+                self.outcome(uid).is_none_or(|it| matches!(it, Outcome::Failed { .. }))
             }
+            // The claim was not bound in time, so the request does not count it.
+            State::Open => !self.claims.contains_key(uid),
+            State::Preparing => false,
         }
     }
 }

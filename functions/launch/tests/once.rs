@@ -1,0 +1,198 @@
+//! One instance per claim, whatever dies and whatever runs twice.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{Script, World, at, claim, ice};
+use spokeshave_model::{InstanceId, NodeClaim};
+
+/// Runs until nothing changes any more, well past every waiting time.
+fn settle(world: &World) {
+    for seconds in [1, 12, 75, 90, 150, 220] {
+        world.set_now(at(seconds));
+        world.run().expect("it lives");
+    }
+}
+
+/// Every claim has an instance of its own and no instance is left over.
+fn assert_once(world: &World, what: &str) {
+    let claims = world.claims();
+    let owned: Vec<InstanceId> =
+        claims.iter().filter_map(|it| it.status.provider_id.instance_id()).collect();
+    assert_eq!(owned.len(), claims.len(), "{what}: every claim is launched");
+    let distinct: BTreeSet<&InstanceId> = owned.iter().collect();
+    assert_eq!(distinct.len(), owned.len(), "{what}: no instance is shared");
+    let mut owned = owned.clone();
+    owned.sort();
+    assert_eq!(world.alive(), owned, "{what}: no instance is left over");
+    assert!(claims.iter().all(|it| it.is_true(NodeClaim::LAUNCHED)), "{what}");
+    assert!(
+        claims.iter().all(|it| it.metadata.has_finalizer("karpenter.sh/termination")),
+        "{what}"
+    );
+}
+
+/// Three claims in one fleet and one of another pool.
+fn mixed() -> World {
+    let world = World::new(3);
+    world.fake.add_json::<NodeClaim>(claim("b-0", 0, "b"));
+    world
+}
+
+#[test] // aws-capacity 20, case 1; 13.2
+fn like_claims_share_a_fleet() {
+    let world = mixed();
+    let answer = world.run().expect("it lives");
+    assert!(answer.failures.is_empty());
+    let targets: Vec<i64> = world.requests.borrow().iter().map(|it| it.target).collect();
+    assert_eq!(targets, [3, 1]);
+    assert_once(&world, "all at once");
+    // A second look buys nothing.
+    settle(&world);
+    assert_eq!(world.requests.borrow().len(), 2);
+}
+
+#[test] // aws-capacity 25, cases 1, 5; bug report B-075
+fn killed_between_any_two_calls() {
+    let world = mixed();
+    world.run().expect("it lives");
+    let calls = world.port_calls.get();
+    assert!(calls > 30, "{calls}");
+    for kill_at in 0..=calls * 2 {
+        let world = mixed();
+        world.budget.set(Some(kill_at));
+        let died = world.run().is_none();
+        world.budget.set(None);
+        settle(&world);
+        assert_once(&world, &format!("killed at {kill_at} ({died})"));
+    }
+}
+
+#[test]
+fn killed_twice() {
+    for first in (0..70).step_by(7) {
+        for second in (0..70).step_by(7) {
+            let world = mixed();
+            world.budget.set(Some(first));
+            let _ = world.run();
+            world.set_now(at(14));
+            world.budget.set(Some(second));
+            let _ = world.run();
+            world.budget.set(None);
+            settle(&world);
+            assert_once(&world, &format!("killed at {first} and {second}"));
+        }
+    }
+}
+
+#[test] // aws-capacity 25, case 1
+fn two_runs_of_the_same_message() {
+    for seed in 0..100 {
+        let world = mixed();
+        world.run_two(seed, None);
+        settle(&world);
+        assert_once(&world, &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn two_runs_of_which_one_dies() {
+    for seed in 0..10 {
+        for step in (1..80).step_by(3) {
+            let world = mixed();
+            world.run_two(seed, Some((seed as usize % 2, step)));
+            settle(&world);
+            assert_once(&world, &format!("seed {seed}, step {step}"));
+        }
+    }
+}
+
+#[test]
+fn the_answer_is_lost() {
+    let world = mixed();
+    world.script.borrow_mut().extend([Script::LoseAnswer, Script::LoseAnswer]);
+    world.run().expect("it lives");
+    assert_eq!(world.alive().len(), 4);
+    settle(&world);
+    assert_once(&world, "lost answers");
+    // The same requests were sent again, with the same tokens.
+    assert_eq!(world.fleets.borrow().len(), 2);
+}
+
+#[test]
+fn the_table_is_lost_at_any_time() {
+    let calls = {
+        let world = mixed();
+        world.run().expect("it lives");
+        world.port_calls.get()
+    };
+    for kill_at in 0..=calls * 2 {
+        let world = mixed();
+        world.budget.set(Some(kill_at));
+        let _ = world.run();
+        world.budget.set(None);
+        world
+            .fake
+            .records
+            .borrow_mut()
+            .retain(|key, _| matches!(key.partition.as_str(), "cluster" | "catalog"));
+        settle(&world);
+        assert_once(&world, &format!("table lost at {kill_at}"));
+    }
+}
+
+#[test]
+fn a_claim_that_is_gone_leaves_no_instance() {
+    let calls = {
+        let world = mixed();
+        world.run().expect("it lives");
+        world.port_calls.get()
+    };
+    for kill_at in 0..=calls * 2 {
+        let world = mixed();
+        world.budget.set(Some(kill_at));
+        let _ = world.run();
+        world.budget.set(None);
+        // Removed by force, finalizer and all.
+        world.fake.objects.borrow_mut().remove("NodeClaim/a-1");
+        settle(&world);
+        let owned: BTreeSet<InstanceId> =
+            world.claims().iter().filter_map(|it| it.status.provider_id.instance_id()).collect();
+        assert_eq!(owned.len(), 3, "killed at {kill_at}");
+        // Whatever is left over carries the tag by which the collector finds it.
+        let left: Vec<InstanceId> =
+            world.alive().into_iter().filter(|it| !owned.contains(it)).collect();
+        assert!(left.len() <= 1, "killed at {kill_at}: {left:?}");
+    }
+}
+
+#[test] // aws-capacity 20: surplus instances
+fn surplus_instances_are_terminated() {
+    let world = World::new(2);
+    world.script.borrow_mut().push(Script::Surplus);
+    world.run().expect("it lives");
+    assert_once(&world, "one too many");
+    assert_eq!(world.terminated.borrow().len(), 1);
+}
+
+#[test]
+fn no_capacity_then_capacity_under_death() {
+    for kill_at in 0..120 {
+        let world = World::new(2);
+        world.script.borrow_mut().push(Script::Short(1, vec![ice("m5.large", "us-west-2a")]));
+        world.budget.set(Some(kill_at));
+        let _ = world.run();
+        world.budget.set(None);
+        settle(&world);
+        let claims = world.claims();
+        let (kept, ended): (Vec<&NodeClaim>, Vec<&NodeClaim>) =
+            claims.iter().partition(|it| !it.metadata.deleting());
+        let owned: Vec<InstanceId> =
+            kept.iter().filter_map(|it| it.status.provider_id.instance_id()).collect();
+        assert_eq!(owned.len(), kept.len(), "killed at {kill_at}");
+        assert!(ended.iter().all(|it| it.status.provider_id.is_empty()), "killed at {kill_at}");
+        assert_eq!(world.alive(), owned, "killed at {kill_at}");
+        assert_eq!((kept.len(), ended.len()), (1, 1), "killed at {kill_at}");
+    }
+}
