@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use spokeshave_catalog::stored;
+use spokeshave_catalog::{stored, warm};
 use spokeshave_disruption::{
     StateNode, View,
     cluster::nomination_window,
@@ -198,14 +198,12 @@ async fn pools(
     settings: &Settings,
     now: Timestamp,
 ) -> Result<Vec<PoolInput>, Trouble> {
-    let catalog = stored::load_catalog(state, &settings.region).await?.catalog;
+    let catalog = stored::load_catalog(state, &settings.region).await?;
     let (market, _problem) = stored::load_view(state, settings, now).await;
     let mut of_class: BTreeMap<&str, Result<Arc<[Arc<InstanceType>]>, String>> = BTreeMap::new();
     for class in objects.node_classes.values().filter(|it| !it.metadata.deleting()) {
-        let types = catalog
-            .instance_types(class, &market)
-            .map(|it| it.into_iter().map(Arc::new).collect())
-            .map_err(|error| error.to_string());
+        let types =
+            warm::instance_types(&catalog, class, &market).map_err(|error| error.to_string());
         of_class.insert(class.name(), types);
     }
     let mut pools: Vec<PoolInput> = objects
