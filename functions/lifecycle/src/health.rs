@@ -61,8 +61,10 @@ impl<C: Cluster, E, S: StateTable, Q> Reconciler<'_, C, E, S, Q> {
                 dependents: NodePool::DEPENDENTS,
             };
             set.set(NodePool::NODE_REGISTRATION_HEALTHY, verdict, &reason, &message, self.now);
-            self.cluster.patch_status(&*pool, &changed, Precondition::ResourceVersion).await?;
-            self.world.forget();
+            self.world.put_pool(&pool.metadata.name, None);
+            let guard = Precondition::ResourceVersion;
+            let stored = self.cluster.patch_status(&*pool, &changed, guard).await?;
+            self.world.put_pool(&pool.metadata.name, Some(stored));
         }
         Ok(())
     }

@@ -43,28 +43,49 @@ pub struct Reconciler<'a, C, E, S, Q> {
     pub now: Timestamp,
 }
 
+/// What earlier looks at a claim in the same run have shown.
+#[derive(Default)]
+struct Seen {
+    looks: usize,
+    /// Its nodes, by name.
+    nodes: Vec<String>,
+    /// Taints that they carried.
+    taints: Vec<Taint>,
+}
+
+impl Seen {
+    fn note(&mut self, nodes: &[Arc<Node>]) {
+        self.nodes = nodes.iter().map(|it| it.metadata.name.clone()).collect();
+        for taint in nodes.iter().flat_map(|it| &it.spec.taints) {
+            if !self.taints.iter().any(|it| it.matches(taint)) {
+                self.taints.push(taint.clone());
+            }
+        }
+    }
+}
+
 impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
     /// Brings the claim `name` as far as it goes now. One that is gone is nothing to do.
     pub async fn run(&self, name: &str, target: &Target) -> Result<(), Trouble> {
-        let mut carried: Vec<Taint> = Vec::new();
-        let mut look = 0;
+        let mut seen = Seen::default();
         loop {
-            look += 1;
-            match self.look(name, target, &mut carried).await {
-                Err(error) if error.is_conflict() && look < LOOKS => self.world.forget(),
+            seen.looks += 1;
+            match self.look(name, target, &mut seen).await {
+                Err(error) if error.is_conflict() && seen.looks < LOOKS => {}
                 Err(Trouble::Cluster(ClusterError::NotFound { .. })) => return Ok(()),
                 result => return result,
             }
         }
     }
 
-    async fn look(
-        &self,
-        name: &str,
-        target: &Target,
-        carried: &mut Vec<Taint>,
-    ) -> Result<(), Trouble> {
-        let Some(claim) = self.world.claim(name).await? else { return Ok(()) };
+    async fn look(&self, name: &str, target: &Target, seen: &mut Seen) -> Result<(), Trouble> {
+        let again = seen.looks > 1;
+        let claim = if again {
+            self.cluster.get::<NodeClaim>(&ObjectKey::cluster(name)).await?
+        } else {
+            self.world.claim(name).await?
+        };
+        let Some(claim) = claim else { return Ok(()) };
         if !claim.is_managed() {
             return Ok(());
         }
@@ -72,7 +93,11 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
         if claim.metadata.deleting() && !repairs {
             return Ok(());
         }
-        let nodes = self.world.nodes_of(&claim).await?;
+        let nodes = if again && !seen.nodes.is_empty() {
+            self.world.named_nodes(&claim, &seen.nodes).await?
+        } else {
+            self.world.nodes_of(&claim).await?
+        };
         let (mut due, ended) =
             if repairs { self.repair(&claim, &nodes).await? } else { (None, false) };
         if ended || claim.metadata.deleting() {
@@ -84,18 +109,14 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
             nodes: nodes.iter().map(AsRef::as_ref).collect(),
             nodepool: pool.as_deref(),
             partition: self.partition(&claim, &nodes).await?,
-            carried: carried.clone(),
+            carried: seen.taints.clone(),
             missing_driver: self.missing_driver(&claim, &nodes).await?,
             drift: self.drift(&claim, pool.as_deref(), target).await?,
             pod_event: target.pod_event,
             scan: target.sweep,
         };
         let decision = claim::decide(&view, self.now);
-        for taint in nodes.iter().flat_map(|it| &it.spec.taints) {
-            if !carried.iter().any(|it| it.matches(taint)) {
-                carried.push(taint.clone());
-            }
-        }
+        seen.note(&nodes);
         self.execute(&claim, &nodes, &decision.actions).await?;
         if let Some(at) = decision.pod_event_at {
             self.store_later(&claim, at).await?;
@@ -173,8 +194,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
                 Action::WriteNode { node, guard } => {
                     let old = nodes.iter().find(|it| it.metadata.uid == node.metadata.uid);
                     let Some(old) = old else { continue };
-                    self.cluster.patch(&**old, &**node, *guard).await?;
-                    self.world.forget();
+                    self.world.put_node(self.cluster.patch(&**old, &**node, *guard).await?);
                     for (label, what) in [
                         (spokeshave_model::labels::REGISTERED, "register"),
                         (spokeshave_model::labels::INITIALIZED, "initialize"),
@@ -227,7 +247,6 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
             (NodeClaim::INITIALIZED, "initialized"),
             (NodeClaim::DRIFTED, "drifted"),
             (NodeClaim::CONSOLIDATABLE, "consolidatable"),
-            (NodeClaim::CONSISTENT_STATE_FOUND, "consistent"),
         ] {
             if new.is_true(type_) && !old.is_true(type_) {
                 let reason = new.condition(type_).map_or("", |it| it.reason.as_str());

@@ -31,12 +31,36 @@ impl<'a, C: Cluster> World<'a, C> {
         }
     }
 
-    /// Forgets what may have changed: the next look is fresh.
-    pub fn forget(&self) {
-        self.nodes.replace(None);
-        self.claims.replace(None);
-        self.pools.borrow_mut().clear();
-        self.slices.replace(None);
+    /// Takes the place of what was known of a node: this run has written it.
+    pub fn put_node(&self, node: Arc<Node>) {
+        let mut known = self.nodes.borrow_mut();
+        let Some(index) = known.as_mut() else { return };
+        let nodes = Arc::make_mut(index).entry(node.spec.provider_id.clone()).or_default();
+        if let Some(old) = nodes.iter_mut().find(|it| it.metadata.uid == node.metadata.uid) {
+            *old = node;
+        }
+    }
+
+    /// Takes the place of what was known of a pool; `None` has it read again.
+    pub fn put_pool(&self, name: &str, pool: Option<Arc<NodePool>>) {
+        match pool {
+            Some(pool) => self.pools.borrow_mut().insert(name.to_owned(), Some(pool)),
+            None => self.pools.borrow_mut().remove(name),
+        };
+    }
+
+    /// Nodes by name, fresh, as far as they still have the claim's provider id.
+    pub async fn named_nodes(
+        &self,
+        claim: &NodeClaim,
+        names: &[String],
+    ) -> Result<Vec<Arc<Node>>, ClusterError> {
+        let mut nodes = Vec::new();
+        for name in names {
+            let node = self.cluster.get::<Node>(&ObjectKey::cluster(name)).await?;
+            nodes.extend(node.filter(|it| it.spec.provider_id == claim.status.provider_id));
+        }
+        Ok(nodes)
     }
 
     /// All claims.

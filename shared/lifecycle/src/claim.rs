@@ -24,7 +24,7 @@ pub const NODE_ABSENCE: SignedDuration = SignedDuration::from_mins(1);
 /// After this time without initialization an event says what is missing. There is no time-out, as in Karpenter.
 pub const INITIALIZATION_NOTICE: SignedDuration = SignedDuration::from_mins(15);
 
-/// An unlaunched claim is left to launching for so long, so that the two do not race for its status.
+/// An unlaunched claim is left to launching for so long, so that the two do not race for its finalizer and status.
 const LAUNCH_HEAD_START: SignedDuration = SignedDuration::from_secs(20);
 
 /// What drift detection found out.
@@ -137,7 +137,8 @@ pub fn decide(view: &View<'_>, now: Timestamp) -> Decision {
     decision.pod_event_at = store_pod_event(&mut plan.claim, view.pod_event, now);
     judge_consolidatable(&mut plan, view, now);
 
-    if plan.claim.metadata != claim.metadata {
+    let is_ours_to_write = launched || is_late(claim, now);
+    if plan.claim.metadata != claim.metadata && is_ours_to_write {
         decision.actions.push(Action::WriteClaim {
             claim: Box::new(plan.claim.clone()),
             guard: metadata_guard,
@@ -150,7 +151,7 @@ pub fn decide(view: &View<'_>, now: Timestamp) -> Decision {
         decision.actions.push(Action::WriteNode { node: Box::new(node), guard: Precondition::Uid });
     }
     decision.actions.append(&mut plan.before_status);
-    if plan.claim.status != claim.status && (launched || is_late(claim, now)) {
+    if plan.claim.status != claim.status && is_ours_to_write {
         let transitions = transitions(claim, &plan.claim);
         decision.actions.push(Action::WriteStatus { claim: Box::new(plan.claim) });
         decision.actions.extend(transitions);
@@ -161,7 +162,7 @@ pub fn decide(view: &View<'_>, now: Timestamp) -> Decision {
     decision
 }
 
-/// Whether launching has had its time to write the first status.
+/// Whether launching has had its time to write the finalizer and the first status.
 fn is_late(claim: &NodeClaim, now: Timestamp) -> bool {
     claim.metadata.creation_timestamp.is_none_or(|it| now.duration_since(it) >= LAUNCH_HEAD_START)
 }
