@@ -90,7 +90,7 @@ pub const SENDS: &[(Concern, &[Concern])] = &[
     (Concern::Lifecycle, &[Concern::Lifecycle]),
     (Concern::Tagging, &[Concern::Tagging]),
     (Concern::Interruption, &[Concern::Provision, Concern::Termination]),
-    (Concern::Disruption, &[Concern::Disruption, Concern::Launch]),
+    (Concern::Disruption, &[Concern::Disruption, Concern::Launch, Concern::Provision]),
     (Concern::Termination, &[Concern::Termination]),
     (Concern::Nodeclass, &[Concern::Nodeclass]),
     (Concern::InstanceGc, &[Concern::Interruption]),
