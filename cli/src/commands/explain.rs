@@ -160,7 +160,10 @@ fn of_pod(world: &World, pod: &Arc<Pod>) -> Answer {
     let reference = pod.reference();
     if pod.is_terminal() {
         let phase = &pod.status.phase;
-        return Answer::new(reference, format!("it has finished ({phase}) and needs nothing any more"));
+        return Answer::new(
+            reference,
+            format!("it has finished ({phase}) and needs nothing any more"),
+        );
     }
     if !pod.is_bound() {
         return of_waiting_pod(world, pod);
@@ -168,7 +171,9 @@ fn of_pod(world: &World, pod: &Arc<Pod>) -> Answer {
     let node = &pod.spec.node_name;
     let mut answer = Answer::new(reference, format!("it runs on node {node}"));
     let view = View::new(&world.view, &world.pools, &world.settings, world.now);
-    if let Some(it) = view.nodes.iter().find(|it| it.node.as_ref().is_some_and(|it| it.name() == node)) {
+    if let Some(it) =
+        view.nodes.iter().find(|it| it.node.as_ref().is_some_and(|it| it.name() == node))
+    {
         answer.add("node", describe_node(&view, it));
         if it.is_marked_for_deletion() {
             answer.add("node", "the node is going away: the pod will be evicted, or is being so");
@@ -204,7 +209,10 @@ fn of_pod(world: &World, pod: &Arc<Pod>) -> Answer {
             let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
             answer.add(
                 "eviction",
-                format!("blocked for ever: more than one PodDisruptionBudget selects it ({})", keys.join(", ")),
+                format!(
+                    "blocked for ever: more than one PodDisruptionBudget selects it ({})",
+                    keys.join(", ")
+                ),
             );
         }
         Some(PdbBlock::NoneAllowed(key)) => {
@@ -218,7 +226,8 @@ fn of_pod(world: &World, pod: &Arc<Pod>) -> Answer {
         None => {}
     }
     if is_reschedulable(pod) {
-        answer.add("cost", format!("moving it costs {:.2}, a plain pod costs 1", eviction_cost(pod)));
+        answer
+            .add("cost", format!("moving it costs {:.2}, a plain pod costs 1", eviction_cost(pod)));
     } else {
         answer.add("cost", "it does not have to find another place when its node goes");
     }
@@ -227,7 +236,8 @@ fn of_pod(world: &World, pod: &Arc<Pod>) -> Answer {
 
 fn of_waiting_pod(world: &World, pod: &Arc<Pod>) -> Answer {
     let reference = pod.reference();
-    let not_ours = |why: &str| Answer::new(pod.reference(), format!("no node is made for it: {why}"));
+    let not_ours =
+        |why: &str| Answer::new(pod.reference(), format!("no node is made for it: {why}"));
     if pod.is_daemon() {
         return not_ours("pods of DaemonSets get nodes only as part of the overhead of new nodes");
     }
@@ -266,7 +276,10 @@ fn of_waiting_pod(world: &World, pod: &Arc<Pod>) -> Answer {
         }
     }
     for claim in world.view.unlaunched() {
-        answer.add("waiting", format!("{} is being launched; planning waits for it", claim.reference()));
+        answer.add(
+            "waiting",
+            format!("{} is being launched; planning waits for it", claim.reference()),
+        );
     }
     answer.steps = solution.steps;
     answer
@@ -280,7 +293,13 @@ fn placement(solution: &Solution, key: &ObjectKey) -> String {
     if let Some(it) = solution.new_claims.iter().find(|it| holds(&it.pods)) {
         let others = it.pods.len() - 1;
         let cheapest = it.cheapest.as_ref().map_or_else(String::new, |it| {
-            format!(", cheapest as {} {} in {} at {}", it.instance_type, it.capacity_type, it.zone, money(it.price))
+            format!(
+                ", cheapest as {} {} in {} at {}",
+                it.instance_type,
+                it.capacity_type,
+                it.zone,
+                money(it.price)
+            )
         });
         return format!(
             "a new node of pool {} is made for it and {others} other pod(s){cheapest}",
@@ -300,9 +319,8 @@ fn placement(solution: &Solution, key: &ObjectKey) -> String {
 fn describe_node(view: &View, node: &StateNode) -> String {
     let label = |key| node.label(key);
     let pool = view.pools.get(node.pool());
-    let it = pool
-        .zip(label(labels::INSTANCE_TYPE))
-        .and_then(|(pool, name)| pool.instance_type(name));
+    let it =
+        pool.zip(label(labels::INSTANCE_TYPE)).and_then(|(pool, name)| pool.instance_type(name));
     let capacity_type = label(labels::CAPACITY_TYPE).and_then(CapacityType::parse);
     let price = node_price(it.map(AsRef::as_ref), label(labels::ZONE), capacity_type);
     let price = if price > 0.0 { money(price) } else { "price unknown".to_owned() };
@@ -312,7 +330,11 @@ fn describe_node(view: &View, node: &StateNode) -> String {
         label(labels::INSTANCE_TYPE).unwrap_or(unknown),
         label(labels::CAPACITY_TYPE).unwrap_or(unknown),
         label(labels::ZONE).unwrap_or(unknown),
-        if node.pool().is_empty() { "of no pool".to_owned() } else { format!("pool {}", node.pool()) },
+        if node.pool().is_empty() {
+            "of no pool".to_owned()
+        } else {
+            format!("pool {}", node.pool())
+        },
     )
 }
 
@@ -324,7 +346,8 @@ fn of_node(world: &World, name: &str) -> Option<Answer> {
     answer.add("what", describe_node(&view, node));
     match &node.claim {
         Some(claim) => answer.add("claim", claim.reference()),
-        None => answer.add("claim", "none: nothing here has made this node, and nothing here removes it"),
+        None => answer
+            .add("claim", "none: nothing here has made this node, and nothing here removes it"),
     }
     let ready = if object.is_ready() { "Ready" } else { "not Ready" };
     let stage = if node.is_initialized() {
@@ -365,7 +388,8 @@ fn about_claim(answer: &mut Answer, claim: &NodeClaim, now: Timestamp) {
     for (condition, about) in
         [(NodeClaim::DRIFTED, "drift"), (NodeClaim::DISRUPTION_REASON, "disruption")]
     {
-        if let Some(it) = claim.condition(condition).filter(|it| it.status == ConditionStatus::True) {
+        if let Some(it) = claim.condition(condition).filter(|it| it.status == ConditionStatus::True)
+        {
             let since =
                 it.last_transition_time.map_or_else(String::new, |at| format!(" since {at}"));
             answer.add(about, format!("{}{since}", it.reason));
@@ -379,7 +403,9 @@ fn about_claim(answer: &mut Answer, claim: &NodeClaim, now: Timestamp) {
     answer.add("consolidation", quiet);
     match expires_at(claim) {
         Some(at) if at <= now => answer.add("expiry", format!("expired at {at}")),
-        Some(at) => answer.add("expiry", format!("expires at {at}, in {}", length(at.duration_since(now)))),
+        Some(at) => {
+            answer.add("expiry", format!("expires at {at}, in {}", length(at.duration_since(now))))
+        }
         None => answer.add("expiry", "never expires"),
     }
 }
@@ -387,10 +413,11 @@ fn about_claim(answer: &mut Answer, claim: &NodeClaim, now: Timestamp) {
 /// What will become of a node, and the facts that say why.
 fn outlook(world: &World, view: &View, node: &StateNode, answer: &mut Answer) -> String {
     if let Some(claim) = node.claim.as_ref().filter(|it| it.metadata.deleting()) {
-        let drained = claim.condition(NodeClaim::DRAINED).map_or("not begun", |it| match it.status {
-            ConditionStatus::True => "done",
-            _ => "under way",
-        });
+        let drained =
+            claim.condition(NodeClaim::DRAINED).map_or("not begun", |it| match it.status {
+                ConditionStatus::True => "done",
+                _ => "under way",
+            });
         answer.add("draining", drained);
         if let Some(at) = claim.metadata.annotation(labels::TERMINATION_TIMESTAMP) {
             answer.add("draining", format!("has to be over by {at}"));
@@ -400,7 +427,11 @@ fn outlook(world: &World, view: &View, node: &StateNode, answer: &mut Answer) ->
     let disruption: Disruption = plan_disruption::of(world);
     for it in disruption.budgets.iter().filter(|it| it.node_pool == node.pool()) {
         let count = |n: i64| {
-            if n >= spokeshave_model::budgets::UNLIMITED { "any number".to_owned() } else { n.to_string() }
+            if n >= spokeshave_model::budgets::UNLIMITED {
+                "any number".to_owned()
+            } else {
+                n.to_string()
+            }
         };
         answer.add(
             "budget",
@@ -418,7 +449,10 @@ fn outlook(world: &World, view: &View, node: &StateNode, answer: &mut Answer) ->
     {
         for new in &it.replacements {
             let types = new.instance_types.first().map_or("any type of the pool", String::as_str);
-            answer.add("replacement", format!("{types} ({}) of pool {}", new.capacity_types.join(", "), new.node_pool));
+            answer.add(
+                "replacement",
+                format!("{types} ({}) of pool {}", new.capacity_types.join(", "), new.node_pool),
+            );
         }
         answer.add(
             "price",
@@ -458,14 +492,19 @@ fn of_claim(world: &World, name: &str) -> Option<Answer> {
         return Some(answer);
     }
     let view = View::new(&world.view, &world.pools, &world.settings, world.now);
-    let node = view.nodes.iter().find(|it| it.claim_uid() == Some(&claim.metadata.uid) && it.claim.as_ref().is_some_and(|it| it.name() == name))?;
+    let node = view.nodes.iter().find(|it| {
+        it.claim_uid() == Some(&claim.metadata.uid)
+            && it.claim.as_ref().is_some_and(|it| it.name() == name)
+    })?;
     answer.add("what", describe_node(&view, node));
     for type_ in NodeClaim::DEPENDENTS {
         let Some(it) = claim.condition(type_) else { continue };
         let since = it.last_transition_time.map_or_else(String::new, |at| format!(" since {at}"));
         let text = match it.status {
             ConditionStatus::True => format!("{type_}{since}"),
-            status => format!("{type_} is {status:?}{since}: {} {}", it.reason, it.message).trim_end().to_owned(),
+            status => format!("{type_} is {status:?}{since}: {} {}", it.reason, it.message)
+                .trim_end()
+                .to_owned(),
         };
         answer.add("state", text);
     }
@@ -474,7 +513,12 @@ fn of_claim(world: &World, name: &str) -> Option<Answer> {
     } else if !claim.is_true(NodeClaim::LAUNCHED) {
         waiting("launched", claim, NodeClaim::LAUNCHED, LAUNCH_LIMIT)
     } else if !claim.is_true(NodeClaim::REGISTERED) {
-        waiting("registered: its Node has not joined", claim, NodeClaim::REGISTERED, REGISTRATION_LIMIT)
+        waiting(
+            "registered: its Node has not joined",
+            claim,
+            NodeClaim::REGISTERED,
+            REGISTRATION_LIMIT,
+        )
     } else if !claim.is_true(NodeClaim::INITIALIZED) {
         let why = claim
             .condition(NodeClaim::INITIALIZED)

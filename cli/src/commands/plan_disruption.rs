@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 use serde::Serialize;
 use spokeshave_disruption::{
-    Command, Method, Reason, Scheduler, View,
+    Command, Method, Purpose, Reason, Scheduler, Simulator, View,
     allowance::Allowances,
     candidates::Survey,
+    consolidation::{Decision, decide},
     memory::Memory,
     methods::NoLimit,
     pass,
@@ -106,6 +107,7 @@ pub fn disruption(
     for name in marked_names(&view) {
         cluster.mark_for_deletion(&name);
     }
+    note_buffers(&mut view, &cluster, pools, options, &extra_pods);
     let survey = Survey::new(&view);
     let mut scheduler = Scheduler::new(&view, &cluster, pools, options, extra_pods, &|| true);
     let outcome = pass::run(
@@ -117,8 +119,9 @@ pub fn disruption(
         &mut NoLimit,
     );
     let commands: Vec<CommandRow> = outcome.commands.iter().map(|it| row(&view, it)).collect();
+    let diagnoses = diagnose(&survey, &outcome, &commands, &mut scheduler);
     Disruption {
-        not_considered: not_considered(&survey, &outcome, &commands),
+        not_considered: not_considered(&survey, &outcome, &commands, &diagnoses),
         commands,
         budgets: budgets(&view),
     }
@@ -235,11 +238,61 @@ fn drift_reason(view: &View, claim: &str) -> Option<String> {
     claim.condition(NodeClaim::DRIFTED).map(|it| it.reason.clone())
 }
 
+/// At most so many nodes that the pass did not come to are looked at for the answer's sake.
+const MOST_DIAGNOSES: usize = 500;
+
+/// What the methods that the pass did not come to would have said of the nodes that are left, by position.
+fn diagnose(
+    survey: &Survey<'_>,
+    outcome: &pass::Outcome,
+    commands: &[CommandRow],
+    simulator: &mut dyn Simulator,
+) -> BTreeMap<usize, String> {
+    let mut said = BTreeMap::new();
+    let Some(found) = outcome.method else { return said };
+    let taken = |name: &str| commands.iter().any(|it| it.candidates.iter().any(|it| it == name));
+    let spot_to_spot = survey.view.settings.gates.spot_to_spot_consolidation;
+    for method in [Method::Drift, Method::SingleNodeConsolidation] {
+        if method < found {
+            continue;
+        }
+        let allowances = Allowances::new(survey.view, method.reason());
+        for candidate in survey.collect(method).candidates {
+            if taken(&candidate.name) || said.contains_key(&candidate.at) {
+                continue;
+            }
+            if allowances.remaining(&candidate.pool) == 0 {
+                said.insert(candidate.at, allowances.blocked_text());
+                continue;
+            }
+            if said.len() >= MOST_DIAGNOSES {
+                return said;
+            }
+            let purpose =
+                if method == Method::Drift { Purpose::Drift } else { Purpose::Consolidation };
+            let Ok(simulation) = simulator.simulate(&[candidate.at], purpose) else { continue };
+            let why = if method == Method::Drift {
+                simulation.objection()
+            } else {
+                match decide(&[&candidate], &simulation, spot_to_spot) {
+                    Decision::Keep(why) => Some(why),
+                    Decision::Delete | Decision::Replace(_) => None,
+                }
+            };
+            if let Some(why) = why {
+                said.insert(candidate.at, why);
+            }
+        }
+    }
+    said
+}
+
 /// Every node that no command takes, with what was said of it: texts of events first.
 fn not_considered(
     survey: &Survey<'_>,
     outcome: &pass::Outcome,
     commands: &[CommandRow],
+    diagnoses: &BTreeMap<usize, String>,
 ) -> Vec<LeftRow> {
     let mut said: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     let mut add = |at: usize, why: &str| {
@@ -264,6 +317,9 @@ fn not_considered(
         noticed(&collection.notices, &mut add);
     }
     noticed(&outcome.notices, &mut add);
+    for (at, why) in diagnoses {
+        add(*at, why);
+    }
     for (at, left) in &outcome.left {
         for (method, why) in left {
             if !is_beside_the_point(*method, why) {

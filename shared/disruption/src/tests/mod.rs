@@ -3,4 +3,5 @@ mod consolidation;
 mod eligibility;
 mod methods;
 mod passes;
+mod scheduler;
 mod validation;
