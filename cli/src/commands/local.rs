@@ -8,7 +8,8 @@ use std::{
 use clap::{Args as ClapArgs, ValueEnum};
 use jiff::SignedDuration;
 use serde_json::Value;
-use spokeshave_model::{Settings, duration::parse_go};
+use spokeshave_admission::{Kinds, kinds::Match, metadata};
+use spokeshave_model::{FieldPath, Kind, Settings, core, duration::parse_go};
 use spokeshave_sim::{
     Faults,
     world::{Inner, Input},
@@ -166,7 +167,7 @@ fn scenario(args: &Args) -> Result<Scenario, Failure> {
             Failure::new(format!("--at {entry}: no path")).fix("write DURATION=PATH, for instance --at 90s=later.yaml")
         })?;
         let after = duration("--at", after)?;
-        for input in scripted(path, &settings)? {
+        for input in scripted(path)? {
             script.push((after, input));
         }
     }
@@ -183,17 +184,17 @@ fn scenario(args: &Args) -> Result<Scenario, Failure> {
         }
         None => None,
     };
-    Ok(Scenario { manifests: checked(manifests, &settings)?, settings, types, events, script })
+    Ok(Scenario { manifests: checked(manifests)?, settings, types, events, script })
 }
 
 /// A file of `--at`: manifests if it holds any, else one message body as it is.
-fn scripted(path: &str, settings: &Settings) -> Result<Vec<Input>, Failure> {
+fn scripted(path: &str) -> Result<Vec<Input>, Failure> {
     let mut inputs = Vec::new();
     for source in input::sources(&[PathBuf::from(path)])? {
         let text = input::read(&source)?;
         match input::load_text(&source, &text) {
             Ok(manifests) if !manifests.is_empty() => {
-                inputs.push(Input::Apply(checked(manifests, settings)?));
+                inputs.push(Input::Apply(checked(manifests)?));
             }
             Ok(_) => inputs.push(Input::Events(vec![text])),
             // YAML that names a kind was meant as a manifest.
@@ -204,9 +205,65 @@ fn scripted(path: &str, settings: &Settings) -> Result<Vec<Input>, Failure> {
     Ok(inputs)
 }
 
-/// Objects as the API server would admit them: known kinds typed, defaults filled in.
-fn checked(manifests: Vec<Manifest>, _settings: &Settings) -> Result<Vec<Value>, Failure> {
-    manifests.into_iter().map(|it| Ok(it.value)).collect()
+/// Objects as the API server would admit them: ours against their schemas and rules, defaults filled in; Kubernetes'
+/// own by the types of the fields that are read. Other kinds are passed over.
+fn checked(manifests: Vec<Manifest>) -> Result<Vec<Value>, Failure> {
+    let kinds = Kinds::new();
+    let mut objects = Vec::new();
+    for manifest in manifests {
+        let root = FieldPath::root();
+        if manifest.name.is_empty() {
+            let field = root.field("metadata").field("name");
+            return Err(manifest.failure(&field, "no name").fix("give the object a name"));
+        }
+        let mut object = manifest.value.clone();
+        match kinds.find(&manifest.api_version, &manifest.kind) {
+            Match::Served(served) => {
+                let mut findings = metadata::check(&object);
+                findings.extend(served.schema.admit(&mut object, None));
+                if let Some(first) = findings.into_iter().next() {
+                    return Err(manifest
+                        .failure(&first.field, first.message)
+                        .fix("the API server would refuse it; `spokeshave lint` lists all findings"));
+                }
+                objects.push(object);
+            }
+            Match::NotServed(message) => {
+                return Err(manifest
+                    .failure(&root.field("apiVersion"), message)
+                    .fix("`spokeshave convert` turns v1beta1 into v1"));
+            }
+            Match::Foreign => {
+                if known(&manifest)? {
+                    objects.push(object);
+                }
+            }
+        }
+    }
+    Ok(objects)
+}
+
+/// Whether a kind of Kubernetes is one that the simulated cluster has; its fields are checked then.
+fn known(manifest: &Manifest) -> Result<bool, Failure> {
+    macro_rules! check {
+        ($($kind:ident),* $(,)?) => {
+            match manifest.kind.as_str() {
+                $(stringify!($kind) if manifest.group() == core::$kind::GROUP => {
+                    manifest.typed::<core::$kind>().map(|_| true)
+                })*
+                _ => Ok(false),
+            }
+        };
+    }
+    let patch = manifest.kind == "Node" && manifest.value.get("spec").is_none();
+    if patch {
+        return Ok(true);
+    }
+    check!(
+        Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, Pod, PodDisruptionBudget, PersistentVolume,
+        PersistentVolumeClaim, StorageClass, Namespace, PriorityClass, LimitRange, Service, PodTemplate,
+        ReplicationController, Node, CSINode,
+    )
 }
 
 /// Prints decisions as they are made, and keeps the clock's pace.
