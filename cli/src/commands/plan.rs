@@ -10,7 +10,7 @@ use serde::Serialize;
 use spokeshave_model::{
     CapacityType, Kind, NodeSelectorRequirement, ObjectKey, Resources, Settings, Taint, core::Pod,
 };
-use spokeshave_scheduling::{Batch, PlannedClaim, Planner, ReservedMode, eligibility};
+use spokeshave_scheduling::{Batch, PlannedClaim, Planner, ReservedMode, eligibility, requests};
 
 use super::plan_disruption::{self, Disruption};
 use crate::{ExitStatus, Failure, Output, input, settings::SettingsArgs};
@@ -166,7 +166,7 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
     let wanted: Vec<Arc<Pod>> = std::mem::take(&mut more.pods).iter().map(to_place).collect();
     cluster.append(more);
     let given: std::collections::BTreeSet<ObjectKey> = wanted.iter().map(|it| it.key()).collect();
-    cluster.pods.retain(|it| !given.contains(&to_place(it).key()));
+    cluster.pods.retain(|it| !given.contains(&key_of(it)));
     if let Some(twice) = cluster.duplicate() {
         return Err(Failure::new("the object is given twice")
             .object(twice)
@@ -215,16 +215,24 @@ fn settings(args: &Args) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
+/// The key of a pod; without a namespace it is in `default`.
+fn key_of(pod: &Pod) -> ObjectKey {
+    let mut key = pod.key();
+    if key.namespace.is_empty() {
+        "default".clone_into(&mut key.namespace);
+    }
+    key
+}
+
 /// A pod of `--pods` as one that waits for a place.
 fn to_place(pod: &Arc<Pod>) -> Arc<Pod> {
-    if !pod.metadata.namespace.is_empty() && !pod.is_bound() {
-        return Arc::clone(pod);
-    }
     let mut copy = (**pod).clone();
     if copy.metadata.namespace.is_empty() {
         "default".clone_into(&mut copy.metadata.namespace);
     }
     copy.spec.node_name.clear();
+    // As the API server does at admission.
+    requests::default_requests(&mut copy);
     Arc::new(copy)
 }
 
@@ -348,3 +356,6 @@ fn claim_row(planned: &PlannedClaim, draws: &mut Draws) -> ClaimRow {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests;
