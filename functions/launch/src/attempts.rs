@@ -320,7 +320,11 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         let resolved = if class.status.subnets.is_empty() {
             Err("the EC2NodeClass has no subnets in its status".to_owned())
         } else {
-            let resolved: Result<Resolved, CatalogError> = catalog.resolve(class, &view, |_| true);
+            // Most claims name their types; the others need not be worked out.
+            let requirements = launch::requirements_of(claim);
+            let named = requirements.get(labels::INSTANCE_TYPE);
+            let wanted = |name: &str| named.is_none_or(|it| it.has(name));
+            let resolved: Result<Resolved, CatalogError> = catalog.resolve(class, &view, wanted);
             resolved.map_err(|error| {
                 let mut text = error.to_string();
                 if let Some(source) = std::error::Error::source(&error) {

@@ -184,7 +184,7 @@ fn threshold(of: Quantity, set: Option<Threshold>, default: impl FnOnce() -> Qua
         None => default(),
         Some(Threshold::Amount(amount)) => amount,
         // 100 % switches the signal off.
-        Some(Threshold::Percent(percent)) if percent == 100.0 => Quantity::ZERO,
+        Some(Threshold::Percent(100.0)) => Quantity::ZERO,
         Some(Threshold::Percent(percent)) => percentage(of, percent),
     }
 }

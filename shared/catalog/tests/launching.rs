@@ -281,7 +281,7 @@ impl Planner {
         }
     }
 
-    fn spec(mut self, spec: Value) -> Self {
+    fn spec(mut self, spec: &Value) -> Self {
         let mut whole = serde_json::to_value(&self.class.spec).expect("writes");
         for (key, value) in spec.as_object().expect("an object") {
             whole[key] = value.clone();
@@ -333,7 +333,7 @@ fn templates_by_image_and_pods() {
         // amd64 with 29, 35, 58, 394 pods (and bare metal with 737 is left out), arm64 with 29.
         assert_eq!((plan.templates.len(), plan.request.configs.len()), (5, 5), "{family}");
     }
-    let one = Planner::new("AL2023").spec(json!({"kubelet": {"maxPods": 1}}));
+    let one = Planner::new("AL2023").spec(&json!({"kubelet": {"maxPods": 1}}));
     assert_eq!(one.plan(&any).expect("plans").templates.len(), 2);
     let mut without = Planner::new("AL2023");
     without.class.status.amis.clear();
@@ -468,10 +468,10 @@ fn content_of_templates() {
     );
     assert_eq!(sizes(&template(&Planner::new("Custom"))), []);
     for (text, size) in [("200G", 187), ("4G", 4), ("2G", 2), ("20Gi", 20), ("2100Mi", 3)] {
-        let planner = Planner::new("Custom").spec(json!({"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": text}}]}));
+        let planner = Planner::new("Custom").spec(&json!({"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": text}}]}));
         assert_eq!(sizes(&template(&planner)), [("/dev/xvda".to_owned(), Some(size))], "{text}");
     }
-    let snapshot = Planner::new("Custom").spec(json!({"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"snapshotID": "s", "iops": 0}}]}));
+    let snapshot = Planner::new("Custom").spec(&json!({"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"snapshotID": "s", "iops": 0}}]}));
     assert_eq!(sizes(&template(&snapshot)), [("/dev/xvda".to_owned(), None)]);
     let mut secret = Planner::new("AL2023");
     secret.settings.region = "us-iso-east-1".into();
@@ -485,7 +485,7 @@ fn content_of_templates() {
 #[test] // aws-capacity 16, cases 1-4, 6-7
 fn interfaces_of_templates() {
     let of =
-        |spec: Value, ipv6: bool| interfaces(&Planner::new("AL2023").spec(spec).class, 0, ipv6);
+        |spec: Value, ipv6: bool| interfaces(&Planner::new("AL2023").spec(&spec).class, 0, ipv6);
     let plain = of(json!({}), false);
     assert_eq!(plain.len(), 1);
     assert_eq!((plain[0].device_index, plain[0].network_card_index), (0, None));
@@ -549,7 +549,7 @@ fn requests() {
     let request = planner.plan(&on_demand).expect("plans").request;
     assert_eq!(request.on_demand_allocation.as_deref(), Some("prioritized"));
 
-    let with_context = Planner::new("AL2023").spec(json!({"context": "ctx-1"}));
+    let with_context = Planner::new("AL2023").spec(&json!({"context": "ctx-1"}));
     for (value, expected) in
         [(None, Some("ctx-1")), (Some("true"), None), (Some("false"), Some("ctx-1"))]
     {

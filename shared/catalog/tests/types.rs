@@ -50,7 +50,7 @@ fn interfaces(entries: &[(i32, i32, &str)]) -> Vec<NetworkInterface> {
         .collect()
 }
 
-fn class_json(family: &str, spec: Value) -> EC2NodeClass {
+fn class_json(family: &str, spec: &Value) -> EC2NodeClass {
     let mut class = class(family);
     let mut whole = serde_json::to_value(&class.spec).expect("writes");
     for (key, value) in spec.as_object().expect("an object") {
@@ -318,7 +318,7 @@ fn pods() {
     assert_eq!(windows.capacity.get("pods"), Quantity::units(110));
     assert_eq!(windows.capacity.get(PRIVATE_IPV4), Quantity::units(9));
     assert_eq!(windows.capacity.get("ephemeral-storage"), amount("50Gi"));
-    let prefixes = class_json("AL2023", json!({"ipPrefixCount": 16}));
+    let prefixes = class_json("AL2023", &json!({"ipPrefixCount": 16}));
     assert_eq!(count(&prefixes, 0, "m5.large"), 29);
 }
 
@@ -354,7 +354,7 @@ fn efa_only_interfaces() {
 #[test] // aws-capacity 4, cases 8-10; bug report B-046
 fn ephemeral_storage() {
     let storage = |family: &str, spec: Value, name: &str| {
-        one(&class_json(family, spec), name).capacity.get("ephemeral-storage")
+        one(&class_json(family, &spec), name).capacity.get("ephemeral-storage")
     };
     let devices = |list: Value| json!({"blockDeviceMappings": list});
     let disk = |name: &str, size: &str| json!({"deviceName": name, "ebs": {"volumeSize": size}});
@@ -576,12 +576,12 @@ fn which_types_a_class_can_use() {
         assert_eq!(usable(&info(name), &class("AL2023"), Some(&group)), expected, "{name}");
     }
     let tracking =
-        class_json("AL2023", json!({"connectionTracking": {"tcpEstablishedTimeout": 350}}));
+        class_json("AL2023", &json!({"connectionTracking": {"tcpEstablishedTimeout": 350}}));
     let xen = InstanceTypeInfo { hypervisor: "xen".into(), ..info("m5.large") };
     assert_eq!(usable(&info("m5.metal"), &tracking, None), Err(Unusable::ConnectionTracking));
     assert_eq!(usable(&xen, &tracking, None), Err(Unusable::ConnectionTracking));
     assert_eq!(usable(&info("m5.large"), &tracking, None), Ok(()));
-    let nested = class_json("AL2023", json!({"cpuOptions": {"nestedVirtualization": "enabled"}}));
+    let nested = class_json("AL2023", &json!({"cpuOptions": {"nestedVirtualization": "enabled"}}));
     let able = InstanceTypeInfo {
         processor_features: vec!["nested-virtualization".into()],
         ..info("m5.large")
@@ -696,7 +696,7 @@ fn prices_are_merged_and_spot_is_exact_once_read() {
         timestamp: Some(now()),
     };
     let timeless = SpotPrice { timestamp: None, ..spot("c97.large", "1a", 1.0) };
-    assert!(!catalog.merge_spot(&[timeless.clone()]));
+    assert!(!catalog.merge_spot(std::slice::from_ref(&timeless)));
     assert_eq!(catalog.spot_price("m5.large", "1a"), Some(0.096));
     assert!(catalog.merge_spot(&[
         spot("c99.large", "1a", 1.23),
@@ -737,7 +737,7 @@ fn estimated_spot_prices_are_the_same_every_time() {
     let catalog = estimate();
     assert_eq!(catalog, estimate());
     let on_demand = catalog.on_demand["m5.large"];
-    for zone in catalog.offerings["m5.large"].iter() {
+    for zone in &catalog.offerings["m5.large"] {
         let share = catalog.spot_price("m5.large", zone).expect("sold") / on_demand;
         assert!((0.27..0.44).contains(&share), "{zone}: {share}");
     }

@@ -1,0 +1,264 @@
+//! The gate, the answer and what they bring about, through the handler.
+
+mod common;
+
+use common::{Script, World, at, error, ice};
+use serde_json::json;
+use spokeshave_model::{ConditionStatus, NodeClaim, conditions, labels};
+use spokeshave_ports::{Concern, StateKey, ec2::Subnet};
+
+fn ready(status: ConditionStatus, message: &str, observed: i64) -> impl Fn(&mut spokeshave_model::EC2NodeClass) {
+    move |class| {
+        let ready = class.status.conditions.iter_mut().find(|it| it.type_ == conditions::READY).expect("there");
+        ready.status = status;
+        ready.message = message.to_owned();
+        ready.observed_generation = observed;
+    }
+}
+
+fn launched(world: &World, name: &str) -> (ConditionStatus, String, String) {
+    let claim = world.claim(name).expect(name);
+    let it = claim.condition(NodeClaim::LAUNCHED).expect("set");
+    (it.status, it.reason.clone(), it.message.clone())
+}
+
+fn disrupted(world: &World) -> Vec<String> {
+    world.fake.samples("karpenter_nodeclaims_disrupted_total")
+}
+
+#[test] // aws-capacity 13, cases 1-4; lifecycle 3, cases 2, 6-7
+fn the_gate() {
+    let world = World::new(1);
+    world.fake.objects.borrow_mut().remove("EC2NodeClass/default");
+    world.run().expect("it lives");
+    assert_eq!(world.claim("a-0"), None);
+    assert_eq!(disrupted(&world), ["karpenter_nodeclaims_disrupted_total{reason=insufficient_capacity,nodepool=a,capacity_type=} 1"]);
+    assert_eq!(world.fake.event_reasons(), ["NodeClaim/a-0 NodeClassNotFound", "NodeClaim/a-0 InsufficientCapacityError"]);
+
+    for (status, message, observed, gone) in [
+        (ConditionStatus::False, "SubnetsReady=False", 1, true),
+        (ConditionStatus::True, "", 0, true),
+        (ConditionStatus::Unknown, "waiting", 1, false),
+    ] {
+        let world = World::new(1);
+        world.change_class(ready(status, message, observed));
+        world.run().expect("it lives");
+        assert_eq!(world.claim("a-0").is_none(), gone, "{status:?}");
+        if gone {
+            assert_eq!(disrupted(&world), ["karpenter_nodeclaims_disrupted_total{reason=nodeclass_not_ready,nodepool=a,capacity_type=} 1"]);
+        } else {
+            assert_eq!(launched(&world, "a-0"), (ConditionStatus::Unknown, "NodeClassReadinessUnknown".into(), "waiting".into()));
+            assert_eq!(world.fake.sent.borrow().len(), 1);
+        }
+        assert!(world.requests.borrow().is_empty());
+    }
+}
+
+#[test] // aws-capacity 13, case 5
+fn tags_that_are_ours() {
+    let world = World::new(1);
+    world.change_class(|class| {
+        class.spec.tags = std::collections::BTreeMap::from([(labels::NODEPOOL.to_owned(), "x".to_owned())]).into();
+    });
+    world.run().expect("it lives");
+    assert_eq!(world.claim("a-0"), None);
+    let decisions = world.fake.decisions.borrow();
+    assert!(decisions.iter().any(|it| it.reason.contains("karpenter.sh/nodepool")));
+}
+
+#[test] // aws-capacity 2, case 4
+fn a_class_without_subnets() {
+    let world = World::new(1);
+    world.change_class(|class| class.status.subnets.clear());
+    world.run().expect("it lives");
+    assert_eq!(launched(&world, "a-0").1, "InstanceTypeResolutionFailed");
+}
+
+#[test] // lifecycle 3, cases 1, 4-5
+fn what_a_launch_writes() {
+    let world = World::new(1);
+    world.change_claim("a-0", |claim| {
+        claim.metadata.labels.insert(labels::ZONE.into(), "us-west-2z".into());
+    });
+    world.run().expect("it lives");
+    let claim = world.claim("a-0").expect("there");
+    assert_eq!(claim.status.provider_id.as_str(), "aws:///us-west-2a/i-00000000000000001");
+    assert_eq!(claim.status.image_id, "ami-amd");
+    assert_eq!(claim.metadata.label(labels::ZONE), Some("us-west-2z"));
+    assert_eq!(claim.metadata.label(labels::INSTANCE_TYPE), Some("m5.large"));
+    assert_eq!(claim.metadata.label(labels::ZONE_ID), Some("usw2-az2"));
+    assert_eq!(claim.metadata.annotation(labels::NODECLASS_HASH_VERSION), Some("v6"));
+    assert_eq!(claim.metadata.annotation(labels::INSTANCE_PROFILE_NAME), Some("profile-1"));
+    assert!(claim.metadata.has_finalizer(labels::TERMINATION_FINALIZER));
+    assert!(claim.is_true(NodeClaim::LAUNCHED));
+    let request = world.requests.borrow()[0].clone();
+    let tag = |key: &str| request.tags.get(key).map(String::as_str);
+    assert_eq!(tag("kubernetes.io/cluster/c1"), Some("owned"));
+    assert_eq!(tag("karpenter.sh/nodepool"), Some("a"));
+    assert_eq!(tag("eks:eks-cluster-name"), Some("c1"));
+    assert_eq!(tag("karpenter.k8s.aws/ec2nodeclass"), Some("default"));
+    assert_eq!(tag("karpenter.sh/nodeclaim"), Some("a-0"));
+    assert_eq!(tag("spokeshave.dev/launch"), Some(request.client_token.as_str()));
+    assert!(request.client_token.len() <= 64);
+    assert!(!world.templates.borrow().values().any(|it| it.tags["network-interface"].contains_key("spokeshave.dev/launch")));
+}
+
+#[test] // lifecycle 3, case 1
+fn a_claim_that_changed_meanwhile_is_not_launched() {
+    let world = World::new(1);
+    world.fake.fail("patch NodeClaim/a-0", "Conflict");
+    world.run().expect("it lives");
+    assert!(world.requests.borrow().is_empty());
+    assert_eq!(world.fake.sent.borrow().len(), 1);
+}
+
+#[test] // aws-capacity 18, cases 1, 3; bug report B-052
+fn no_capacity() {
+    let world = World::new(1);
+    let errors = vec![ice("m5.large", "us-west-2a"), ice("m5.large", "us-west-2b")];
+    world.script.borrow_mut().push(Script::Errors(errors));
+    world.run().expect("it lives");
+    assert!(world.claim("a-0").expect("waits for its finalizer").metadata.deleting());
+    let marks: Vec<String> = {
+        let records = world.fake.records.borrow();
+        let marks = records.keys().filter(|it| it.partition == "unavailable");
+        marks.map(|it| it.sort.clone()).collect()
+    };
+    assert_eq!(marks, ["on-demand:m5.large:us-west-2a", "on-demand:m5.large:us-west-2b"]);
+    assert_eq!(world.fake.samples("karpenter_cloudprovider_instance_launch_failures_total").len(), 2);
+    assert_eq!(world.fake.event_reasons(), ["NodeClaim/a-0 InsufficientCapacityError"]);
+    // The next claim avoids what is marked, for three minutes.
+    world.fake.add_json::<NodeClaim>(common::claim("c-0", 7, "a"));
+    world.set_now(at(60));
+    world.run().expect("it lives");
+    assert_eq!(world.claim("c-0").expect("there").metadata.label(labels::INSTANCE_TYPE), Some("m5.xlarge"));
+}
+
+#[test] // aws-capacity 18, case 2; 20, case 3; bug report B-056
+fn other_errors_are_tried_again() {
+    let world = World::new(1);
+    let errors = vec![ice("m5.large", "us-west-2a"), error("RequestLimitExceeded", "m5.large", "us-west-2b")];
+    world.script.borrow_mut().push(Script::Errors(errors));
+    world.run().expect("it lives");
+    let (status, reason, message) = launched(&world, "a-0");
+    assert_eq!((status, reason.as_str()), (ConditionStatus::Unknown, "RequestLimitExceeded"));
+    assert!(message.contains("RequestLimitExceeded: none left"), "{message}");
+    let (to, work, delay, _) = world.fake.sent.borrow()[0].clone();
+    assert_eq!((to, work.reason.as_str(), work.depth, delay.as_secs()), (Concern::Launch, "Retry", 1, 1));
+    world.set_now(at(2));
+    world.run_batch(&world.batch(&["a-0"], "Retry", 1)).expect("it lives");
+    assert!(world.claim("a-0").expect("there").is_true(NodeClaim::LAUNCHED));
+    // Another attempt with another token.
+    assert_eq!(world.fleets.borrow().len(), 2);
+
+    let world = World::new(5);
+    world.script.borrow_mut().push(Script::Short(2, Vec::new()));
+    world.run().expect("it lives");
+    let failed: Vec<String> = world.claims().iter().filter(|it| it.status.provider_id.is_empty()).map(|it| it.metadata.name.clone()).collect();
+    assert_eq!(failed, ["a-3", "a-4"]);
+    let (_, reason, message) = launched(&world, "a-3");
+    assert_eq!(reason, "LaunchFailed");
+    assert!(message.contains("too few instances returned"));
+}
+
+#[test] // aws-capacity 18.3
+fn a_call_that_is_refused() {
+    for (code, reason) in [("UnauthorizedOperation", "Unauthorized"), ("RequestLimitExceeded", "RequestLimitExceeded")] {
+        let world = World::new(1);
+        world.script.borrow_mut().push(Script::Refuse(code, 403));
+        world.run().expect("it lives");
+        assert_eq!(launched(&world, "a-0").1, reason);
+    }
+}
+
+#[test] // aws-capacity 18, case 8; 15, case 4; bug report B-058
+fn a_template_that_vanished() {
+    let world = World::new(2);
+    world.run().expect("it lives");
+    assert_eq!(*world.ec2_calls.borrow(), ["DescribeLaunchTemplates", "CreateLaunchTemplate", "CreateFleet"]);
+    world.ec2_calls.borrow_mut().clear();
+    world.fake.add_json::<NodeClaim>(common::claim("c-0", 7, "a"));
+    world.set_now(at(60));
+    world.run().expect("it lives");
+    assert_eq!(*world.ec2_calls.borrow(), ["CreateFleet"]);
+    world.ec2_calls.borrow_mut().clear();
+    world.templates.borrow_mut().clear();
+    world.fake.add_json::<NodeClaim>(common::claim("d-0", 8, "a"));
+    world.set_now(at(120));
+    world.run().expect("it lives");
+    assert_eq!(
+        *world.ec2_calls.borrow(),
+        ["CreateFleet", "DescribeLaunchTemplates", "CreateLaunchTemplate", "CreateFleet"]
+    );
+    assert!(world.claim("d-0").expect("there").is_true(NodeClaim::LAUNCHED));
+}
+
+#[test] // bug report B-057
+fn failing_launches_make_no_new_templates() {
+    let world = World::new(40);
+    for round in 0..10 {
+        let errors = vec![error("SomethingElse", "m5.large", "us-west-2a")];
+        world.script.borrow_mut().push(Script::Errors(errors));
+        world.set_now(at(round * 61));
+        world.run().expect("it lives");
+    }
+    assert_eq!(world.templates.borrow().len(), 1);
+}
+
+#[test] // aws-capacity 25, case 6
+fn without_marks_launches_go_on() {
+    let world = World::new(1);
+    world.fake.fail("query unavailable", "Timeout");
+    world.run().expect("it lives");
+    assert!(world.claim("a-0").expect("there").is_true(NodeClaim::LAUNCHED));
+    assert!(world.fake.decisions.borrow().iter().any(|it| it.error && it.action == "skip"));
+}
+
+#[test]
+fn subnets_of_one_zone_are_chosen_by_free_addresses() {
+    let world = World::new(1);
+    world.change_class(|class| {
+        let mut second = class.status.subnets[0].clone();
+        second.id = "subnet-a2".into();
+        class.status.subnets.push(second);
+    });
+    let subnet = |id: &str, free: i64| Subnet { id: id.into(), available_addresses: free, ..Subnet::default() };
+    *world.subnets.borrow_mut() = vec![subnet("subnet-a", 40), subnet("subnet-a2", 60), subnet("subnet-b", 9)];
+    world.run().expect("it lives");
+    let used = |world: &World| -> Vec<String> {
+        world.requests.borrow().last().expect("one").configs[0].overrides.iter().map(|it| it.subnet_id.clone()).collect()
+    };
+    assert!(used(&world).contains(&"subnet-a2".to_owned()));
+    // 29 pods may have taken 29 addresses of it: 31 against 40.
+    world.fake.add_json::<NodeClaim>(common::claim("c-0", 7, "a"));
+    world.set_now(at(10));
+    world.run().expect("it lives");
+    assert!(used(&world).contains(&"subnet-a".to_owned()));
+    assert_eq!(world.ec2_calls.borrow().iter().filter(|it| *it == "DescribeSubnets").count(), 1);
+}
+
+#[test]
+fn missing_facts_of_the_cluster_are_asked_for() {
+    let world = World::new(1);
+    world.fake.records.borrow_mut().remove(&StateKey::new("cluster", "facts"));
+    world.run().expect("it lives");
+    assert_eq!(launched(&world, "a-0").1, "ClusterCIDRUnknown");
+    assert!(world.fake.sent.borrow().iter().any(|it| it.0 == Concern::Nodeclass));
+}
+
+#[test]
+fn other_work_and_malformed_work() {
+    let world = World::new(1);
+    world.change_claim("a-0", |claim| claim.spec.node_class_ref.group = "other".into());
+    let mut batch = world.batch(&["a-0", "gone"], "NodeClaimChanged", 0);
+    batch.records[1].body = "no work".into();
+    let answer = world.run_batch(&batch).expect("it lives");
+    assert!(answer.failures.is_empty() && world.requests.borrow().is_empty());
+    assert!(world.fake.decisions.borrow().iter().any(|it| it.action == "drop" && it.error));
+
+    let world = World::new(2);
+    let mut batch = world.batch(&["a-0"], "Sweep", 0);
+    batch.records[0].body = json!({"reason": "Sweep"}).to_string();
+    world.run_batch(&batch).expect("it lives");
+    assert_eq!(world.alive().len(), 2);
+}
