@@ -364,7 +364,7 @@ fn without_permission_it_asks_again_after_ten_minutes() {
     let world = Fake::at(now());
     world.fail("status", "UnauthorizedOperation");
     let complaints = |world: &Fake| world.decisions.borrow().iter().filter(|it| it.error).count();
-    assert_eq!(run(&world).0, false);
+    assert!(!run(&world).0);
     assert_eq!(complaints(&world), 1);
     world.now.set(now() + SignedDuration::from_secs(599));
     run(&world);

@@ -1,4 +1,5 @@
 //! What follows from messages (`spec` aws-nodeclass 23), and from instance status (24, aws-capacity 22).
+#![allow(clippy::needless_pass_by_value)] // Builders take literals.
 
 use std::collections::BTreeSet;
 

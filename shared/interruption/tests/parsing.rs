@@ -5,6 +5,7 @@ use std::{fs, path::Path};
 use proptest::prelude::*;
 use serde_json::json;
 use spokeshave_interruption::{Kind, Malformed, parse};
+use spokeshave_model::InstanceId;
 
 fn sample(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../events/aws").join(name);
@@ -66,7 +67,7 @@ fn every_sample_is_read_as_what_it_is() {
 #[test]
 fn what_is_kept_of_a_message() {
     let message = parse(&sample("health-scheduled-change-many.json")).expect("valid");
-    let ids: Vec<&str> = message.instance_ids.iter().map(|it| it.as_str()).collect();
+    let ids: Vec<&str> = message.instance_ids.iter().map(InstanceId::as_str).collect();
     assert_eq!(ids, ["i-0c0ffee0000000001", "i-0c0ffee0000000002", "i-0c0ffee0000000003"]);
     assert_eq!(message.time, Some("2026-03-02T10:00:00Z".parse().expect("a time")));
     let message = parse(&sample("capacity-block-expiration.json")).expect("valid");
