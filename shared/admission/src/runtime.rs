@@ -1,7 +1,7 @@
 //! What a controller finds in a stored object, without looking at the cluster.
 
 use serde_json::Value;
-use spokeshave_catalog::expressions::Expression;
+use spokeshave_catalog::expressions::{Expression, Variables};
 use spokeshave_model::{
     CapacityBuffer, EC2NodeClass, FeatureGates, FieldPath, Kind, NodeOverlay, NodePool,
     meta::from_value,
@@ -32,6 +32,16 @@ pub(crate) fn read<K: Kind>(object: &Value) -> Option<K> {
     from_value(object.clone()).ok()
 }
 
+/// An ordinary instance type (m5.large), to find expressions that give no number whatever the type.
+const EXAMPLE: Variables<'_> = Variables {
+    vcpus: 2,
+    memory_mib: 8192,
+    default_enis: 3,
+    ips_per_eni: 10,
+    max_pods: 29,
+    instance_type: "m5.large",
+};
+
 /// The kubelet settings of a class: the first kind of problem that there is hides the others, as in the condition.
 fn node_class(class: &EC2NodeClass, gates: &FeatureGates) -> Vec<Problem> {
     let kubelet = class.spec.kubelet.as_ref();
@@ -49,7 +59,7 @@ fn node_class(class: &EC2NodeClass, gates: &FeatureGates) -> Vec<Problem> {
         let invalid: Vec<Problem> = expressions(class)
             .into_iter()
             .filter_map(|(field, text)| {
-                let error = Expression::new(&text).check().err()?;
+                let error = Expression::new(&text).evaluate(&EXAMPLE).err()?;
                 Some(Problem::new(field.clone(), format!("{field}: {error}")))
             })
             .collect();

@@ -6,7 +6,10 @@ mod check;
 mod defaults;
 mod rules;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex},
+};
 
 use cel::Env;
 use regex::Regex;
@@ -59,6 +62,7 @@ pub struct Schema {
     default: Option<Value>,
     list: ListType,
     rules: Vec<Rule>,
+    verdicts: Mutex<HashMap<String, rules::Verdicts>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +154,7 @@ impl Schema {
                 _ => ListType::Any,
             },
             rules: rules.into_iter().flatten().filter_map(|it| Rule::compile(it, env)).collect(),
+            verdicts: Mutex::default(),
         }
     }
 

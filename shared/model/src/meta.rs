@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, fmt};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, MapAccess, Visitor},
+};
 use serde_json::Value;
 
 use crate::Uid;
@@ -15,8 +18,8 @@ pub type StringMap = BTreeMap<String, String>;
 pub type Rest = BTreeMap<String, Value>;
 
 /// `metadata`. Fields that are not named here are kept in `rest`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ObjectMeta {
     pub name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -35,16 +38,69 @@ pub struct ObjectMeta {
     pub deletion_timestamp: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_grace_period_seconds: Option<i64>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_is_default")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: StringMap,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_is_default")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: StringMap,
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub owner_references: Vec<OwnerReference>,
     #[serde(flatten)]
     pub rest: Rest,
+}
+
+/// Written by hand: a flattened map would make every object be held twice while it is read.
+impl<'de> Deserialize<'de> for ObjectMeta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MetaVisitor)
+    }
+}
+
+struct MetaVisitor;
+
+impl<'de> Visitor<'de> for MetaVisitor {
+    type Value = ObjectMeta;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("metadata")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ObjectMeta, A::Error> {
+        /// Null counts as absent.
+        fn next<'de, A: MapAccess<'de>, T: Default + Deserialize<'de>>(
+            map: &mut A,
+        ) -> Result<T, A::Error> {
+            Ok(map.next_value::<Option<T>>()?.unwrap_or_default())
+        }
+        let mut meta = ObjectMeta::default();
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "name" => meta.name = next(&mut map)?,
+                "generateName" => meta.generate_name = next(&mut map)?,
+                "namespace" => meta.namespace = next(&mut map)?,
+                "uid" => meta.uid = next(&mut map)?,
+                "resourceVersion" => meta.resource_version = next(&mut map)?,
+                "generation" => meta.generation = next(&mut map)?,
+                "creationTimestamp" => meta.creation_timestamp = next(&mut map)?,
+                "deletionTimestamp" => meta.deletion_timestamp = next(&mut map)?,
+                "deletionGracePeriodSeconds" => {
+                    meta.deletion_grace_period_seconds = next(&mut map)?;
+                }
+                "labels" => meta.labels = next(&mut map)?,
+                "annotations" => meta.annotations = next(&mut map)?,
+                "finalizers" => meta.finalizers = next(&mut map)?,
+                "ownerReferences" => meta.owner_references = next(&mut map)?,
+                _ => {
+                    let value: Value = map.next_value()?;
+                    if !value.is_null() {
+                        meta.rest.insert(key, value);
+                    }
+                }
+            }
+        }
+        Ok(meta)
+    }
 }
 
 impl ObjectMeta {
@@ -259,7 +315,7 @@ macro_rules! kind {
 /// Reads `null` like an absent field: API servers and hand-written manifests both have it.
 pub fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
-    D: serde::Deserializer<'de>,
+    D: Deserializer<'de>,
     T: Default + Deserialize<'de>,
 {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())

@@ -8,6 +8,12 @@ use spokeshave_model::FieldPath;
 
 use super::{Finding, Schema, Source};
 
+/// Broken rules of one value: position and message.
+pub(super) type Verdicts = Arc<[(usize, String)]>;
+
+/// Values remembered per level of a schema, and bytes per value.
+const MAX_REMEMBERED: usize = 4096;
+
 /// A compiled rule.
 pub struct Rule {
     program: Program,
@@ -74,18 +80,22 @@ impl Schema {
         findings: &mut Vec<Finding>,
     ) {
         if !self.rules.is_empty() {
-            let this = convert(value);
-            let needs_old = old.is_some() && self.rules.iter().any(|it| it.is_transition);
-            let old = old.filter(|_| needs_old).map(convert);
-            for rule in self.rules.iter().filter(|it| !it.is_transition || old.is_some()) {
-                if let Some(message) = rule.broken(&this, old.as_ref()) {
-                    findings.push(Finding {
-                        source: Source::Cel,
-                        field: path.clone(),
-                        message,
-                        hides_rules: false,
-                        ratchets: !rule.is_transition,
-                    });
+            let say = |rule: &Rule, message: String| Finding {
+                source: Source::Cel,
+                field: path.clone(),
+                message,
+                hides_rules: false,
+                ratchets: !rule.is_transition,
+            };
+            for (at, message) in self.lasting(value).iter() {
+                findings.extend(self.rules.get(*at).map(|rule| say(rule, message.clone())));
+            }
+            let transitions = self.rules.iter().filter(|it| it.is_transition);
+            if let Some(old) = old.filter(|_| self.rules.iter().any(|it| it.is_transition)) {
+                let (this, old) = (convert(value), convert(old));
+                for rule in transitions {
+                    let message = rule.broken(&this, Some(&old));
+                    findings.extend(message.map(|message| say(rule, message)));
                 }
             }
         }
@@ -109,6 +119,27 @@ impl Schema {
             }
             _ => {}
         }
+    }
+
+    /// The broken rules that look at the value alone, by position. The same value is evaluated once: fleets of pools repeat
+    /// themselves.
+    fn lasting(&self, value: &Value) -> Verdicts {
+        let key = value.to_string();
+        let known = self.verdicts.lock().ok().and_then(|it| it.get(&key).cloned());
+        if let Some(known) = known {
+            return known;
+        }
+        let this = convert(value);
+        let lasting = self.rules.iter().enumerate().filter(|(_, it)| !it.is_transition);
+        let broken: Verdicts =
+            lasting.filter_map(|(at, rule)| Some((at, rule.broken(&this, None)?))).collect();
+        if let Ok(mut verdicts) = self.verdicts.lock()
+            && verdicts.len() < MAX_REMEMBERED
+            && key.len() < MAX_REMEMBERED
+        {
+            verdicts.insert(key, Arc::clone(&broken));
+        }
+        broken
     }
 
     fn has_rules(&self) -> bool {
