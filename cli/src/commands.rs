@@ -48,6 +48,8 @@ commands! {
     Event => event,
     /// Says in plain words what becomes of a pod, a node or a NodeClaim, and why
     Explain => explain,
+    /// Prints what each function may do in AWS
+    Iam => iam,
     /// Says what an EC2NodeClass could launch
     InstanceTypes => instance_types,
     /// Prints the hashes that decide static drift

@@ -160,7 +160,7 @@ fn what_json_says_of_an_al2023_node() {
         })
     );
     let user_data = answer["userData"].as_str().expect("text");
-    assert!(user_data.contains("      config:\n        clusterDNS:\n        - 10.100.0.10\n"));
+    assert!(user_data.contains("    config:\n      clusterDNS:\n      - 10.100.0.10\n"));
     let (_, raw) = userdata(Format::Json, "al2023-raw", POOL, &spec, &["--raw"]);
     assert_eq!(raw, user_data);
 }

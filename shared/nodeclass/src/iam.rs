@@ -345,12 +345,7 @@ fn own_resources(concern: Concern, scope: &Scope, needs: &Needs) -> Vec<Value> {
             sends.push(scope.wake_queue(*to));
         }
     }
-    let reads = [
-        "sqs:ChangeMessageVisibility",
-        "sqs:DeleteMessage",
-        "sqs:GetQueueAttributes",
-        "sqs:ReceiveMessage",
-    ];
+    let reads = ["sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"];
     if concern != Concern::ClusterBridge {
         let mut actions = reads.to_vec();
         // A function that wakes nobody but itself needs one statement for both.
@@ -504,13 +499,7 @@ fn profiles(scope: &Scope, creates: bool) -> Vec<Value> {
             "AllowScopedInstanceProfileCreationActions",
             &["iam:CreateInstanceProfile"],
             profiles(),
-            json!({
-                "StringEquals": tags,
-                "StringLike": {class("Request"): "*"},
-                "StringEqualsIfExists": {
-                    "aws:RequestTag/eks:eks-cluster-arn": scope.cluster_arn(),
-                },
-            }),
+            json!({"StringEquals": tags, "StringLike": {class("Request"): "*"}}),
         ));
     }
     let mut actions = vec!["iam:RemoveRoleFromInstanceProfile", "iam:DeleteInstanceProfile"];
