@@ -121,7 +121,8 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
     if let Some(path) = &args.report {
         let page = world.read(|inner| report::page(inner, &result));
         std::fs::write(path, page).map_err(|error| {
-            Failure::new(format!("--report: cannot write: {error}")).file(path.display().to_string())
+            Failure::new(format!("--report: cannot write: {error}"))
+                .file(path.display().to_string())
         })?;
     }
     if out.is_json() {
@@ -134,7 +135,8 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
 
 fn duration(flag: &str, text: &str) -> Result<SignedDuration, Failure> {
     parse_go(text).filter(|it| !it.is_negative()).ok_or_else(|| {
-        Failure::new(format!("{flag}: {text:?} is not a duration")).fix("write it like 90s, 30m or 1h30m")
+        Failure::new(format!("{flag}: {text:?} is not a duration"))
+            .fix("write it like 90s, 30m or 1h30m")
     })
 }
 
@@ -164,7 +166,8 @@ fn scenario(args: &Args) -> Result<Scenario, Failure> {
     let mut script = Vec::new();
     for entry in &args.at {
         let (after, path) = entry.split_once('=').ok_or_else(|| {
-            Failure::new(format!("--at {entry}: no path")).fix("write DURATION=PATH, for instance --at 90s=later.yaml")
+            Failure::new(format!("--at {entry}: no path"))
+                .fix("write DURATION=PATH, for instance --at 90s=later.yaml")
         })?;
         let after = duration("--at", after)?;
         for input in scripted(path)? {
@@ -176,7 +179,9 @@ fn scenario(args: &Args) -> Result<Scenario, Failure> {
             let source = path.display().to_string();
             let text = input::read(&source)?;
             let document: Value = serde_json::from_str(&text).map_err(|error| {
-                Failure::new(error.to_string()).file(source.clone()).fix("give the catalog's plain form as JSON")
+                Failure::new(error.to_string())
+                    .file(source.clone())
+                    .fix("give the catalog's plain form as JSON")
             })?;
             let types = spokeshave_catalog::plain::read(&document)
                 .map_err(|error| Failure::new(error.to_string()).file(source))?;
@@ -222,9 +227,9 @@ fn checked(manifests: Vec<Manifest>) -> Result<Vec<Value>, Failure> {
                 let mut findings = metadata::check(&object);
                 findings.extend(served.schema.admit(&mut object, None));
                 if let Some(first) = findings.into_iter().next() {
-                    return Err(manifest
-                        .failure(&first.field, first.message)
-                        .fix("the API server would refuse it; `spokeshave lint` lists all findings"));
+                    return Err(manifest.failure(&first.field, first.message).fix(
+                        "the API server would refuse it; `spokeshave lint` lists all findings",
+                    ));
                 }
                 objects.push(object);
             }
@@ -260,9 +265,24 @@ fn known(manifest: &Manifest) -> Result<bool, Failure> {
         return Ok(true);
     }
     check!(
-        Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, Pod, PodDisruptionBudget, PersistentVolume,
-        PersistentVolumeClaim, StorageClass, Namespace, PriorityClass, LimitRange, Service, PodTemplate,
-        ReplicationController, Node, CSINode,
+        Deployment,
+        ReplicaSet,
+        StatefulSet,
+        DaemonSet,
+        Job,
+        Pod,
+        PodDisruptionBudget,
+        PersistentVolume,
+        PersistentVolumeClaim,
+        StorageClass,
+        Namespace,
+        PriorityClass,
+        LimitRange,
+        Service,
+        PodTemplate,
+        ReplicationController,
+        Node,
+        CSINode,
     )
 }
 
@@ -342,7 +362,9 @@ impl<'a> Live<'a> {
             .map(|it| format!("  ${it:.4}/h"))
             .unwrap_or_default();
         let colour = if line.decision.error { Colour::Red } else { Colour::Dim };
-        let head = self.out.paint(colour, &format!("{:>8}  {:<19}", report::clock(it.t), it.concern.as_str()));
+        let head = self
+            .out
+            .paint(colour, &format!("{:>8}  {:<19}", report::clock(it.t), it.concern.as_str()));
         let text = format!("{head} {} {}{price}  {}", it.action, it.object, it.reason);
         // A closed pipe ends the printing, not the run.
         let _ = self.out.line(text.trim_end());
@@ -403,16 +425,22 @@ fn closing(out: &Output, it: &Summary) -> Result<(), Failure> {
         out.line(&format!("pending  and {} more", it.pending.len() - 20))?;
     }
     for it in &it.interruptions {
-        let after = it
-            .replaced_after
-            .map_or_else(|| "not replaced yet".to_owned(), |it| format!("its pods ran elsewhere after {it:.1} s"));
+        let after = it.replaced_after.map_or_else(
+            || "not replaced yet".to_owned(),
+            |it| format!("its pods ran elsewhere after {it:.1} s"),
+        );
         out.line(&format!("interrupted  {} ({}): {}; {after}", it.instance_id, it.node, it.kind))?;
     }
     for (concern, count) in &it.dead_letters {
         out.line(&format!("dead letters  {concern}: {count}"))?;
     }
     for it in &it.violations {
-        out.line(&out.paint(Colour::Red, &format!("VIOLATION  {}: {}: {}", it.rule, it.object, it.detail)))?;
+        out.line(
+            &out.paint(
+                Colour::Red,
+                &format!("VIOLATION  {}: {}: {}", it.rule, it.object, it.detail),
+            ),
+        )?;
     }
     let word = if it.settled {
         out.paint(Colour::Green, "settled")
@@ -432,10 +460,12 @@ fn closing(out: &Output, it: &Summary) -> Result<(), Failure> {
 
 /// Many claims: one row per pool, type, zone and capacity type.
 fn grouped(out: &Output, it: &Summary) -> Result<(), Failure> {
-    let mut groups: std::collections::BTreeMap<[&str; 4], (usize, f64)> = std::collections::BTreeMap::new();
+    let mut groups: std::collections::BTreeMap<[&str; 4], (usize, f64)> =
+        std::collections::BTreeMap::new();
     for it in &it.node_claims {
-        let group =
-            groups.entry([&it.node_pool, &it.instance_type, &it.zone, &it.capacity_type]).or_default();
+        let group = groups
+            .entry([&it.node_pool, &it.instance_type, &it.zone, &it.capacity_type])
+            .or_default();
         group.0 += 1;
         group.1 += it.price_per_hour;
     }

@@ -492,12 +492,8 @@ fn workloads(world: &mut Inner) {
     deployments(world);
     // Living pods by their controller.
     let mut pods: BTreeMap<Uid, Vec<(ObjectKey, bool, bool)>> = BTreeMap::new();
-    let mut finished: BTreeMap<Uid, i32> = BTreeMap::new();
     for pod in world.store.list::<Pod>() {
         let Some(owner) = pod.metadata.controller() else { continue };
-        if pod.status.phase == "Succeeded" {
-            *finished.entry(owner.uid.clone()).or_default() += 1;
-        }
         if !pod.is_terminal() {
             let running = pod.status.phase == "Running";
             pods.entry(owner.uid.clone()).or_default().push((
@@ -529,16 +525,13 @@ fn workloads(world: &mut Inner) {
     let jobs: Vec<_> = world.store.list::<Job>().filter(|it| !it.metadata.deleting()).collect();
     for job in jobs {
         let mine = pods.remove(&job.metadata.uid).unwrap_or_default();
-        let done = finished.get(&job.metadata.uid).copied().unwrap_or(0);
+        let done = job.status.succeeded;
         let parallelism = job.spec.parallelism.unwrap_or(1);
         let left = job.spec.completions.unwrap_or(if done > 0 { done } else { parallelism }) - done;
         let wanted = parallelism.min(left).max(0);
         scale(world, &job.metadata, &owner(&*job), &job.spec.template, wanted, &mine);
         let now = world.now;
-        world.store.update::<Job>(&job.key(), now, |it| {
-            it.status.succeeded = done;
-            it.status.active = wanted;
-        });
+        world.store.update::<Job>(&job.key(), now, |it| it.status.active = wanted);
     }
 }
 
@@ -794,12 +787,14 @@ pub fn pod_running(world: &mut Inner, key: &ObjectKey, uid: &Uid) {
     }
 }
 
-/// An interruption is over once as many pods run as before and nothing is pending.
+/// An interruption is over once its pods are gone and every pod that came since runs.
 fn settle_interruptions(world: &mut Inner) {
-    let pending = world.store.list::<Pod>().any(|it| it.status.phase == "Pending");
-    if pending {
-        return;
-    }
+    let waiting: Vec<_> = world
+        .store
+        .list::<Pod>()
+        .filter(|it| it.status.phase == "Pending")
+        .filter_map(|it| it.metadata.creation_timestamp)
+        .collect();
     let now = world.now;
     let gone: Vec<bool> = world
         .interruptions
@@ -807,7 +802,8 @@ fn settle_interruptions(world: &mut Inner) {
         .map(|it| it.displaced.iter().all(|key| world.store.get::<Pod>(key).is_none()))
         .collect();
     for (it, gone) in world.interruptions.iter_mut().zip(gone) {
-        if it.replaced.is_none() && gone && !it.displaced.is_empty() {
+        let all_run = waiting.iter().all(|created| *created < whole_second(it.announced));
+        if it.replaced.is_none() && gone && all_run && !it.displaced.is_empty() {
             it.replaced = Some(now);
         }
     }
@@ -825,6 +821,15 @@ pub fn job_pod_done(world: &mut Inner, key: &ObjectKey, uid: &Uid) {
             it.status.phase = "Succeeded".into();
             it.status.conditions.retain(|it| it.type_ != "Ready");
         });
+        // Counted at once: the pod may go with its node before anybody looks again.
+        let job = world
+            .store
+            .get::<Pod>(key)
+            .and_then(|it| it.metadata.controller().map(|it| it.name.clone()));
+        if let Some(job) = job {
+            let job = ObjectKey::namespaced(&key.namespace, &job);
+            world.store.update::<Job>(&job, now, |it| it.status.succeeded += 1);
+        }
     }
 }
 
