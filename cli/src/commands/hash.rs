@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use base64::Engine;
 use serde::Serialize;
+use serde_json::Value;
 use spokeshave_admission::Kinds;
 use spokeshave_model::{EC2NodeClass, Kind, NodePool, hash};
 
@@ -74,17 +75,41 @@ pub(super) fn rows(manifests: &[input::Manifest], ca: &str) -> Result<Vec<Row>, 
     let kinds = Kinds::new();
     let mut rows = Vec::new();
     for manifest in manifests {
-        let defaulted = || {
+        let defaulted = |unused: &[&str]| {
             let mut manifest = manifest.clone();
             manifest.value =
                 kinds.defaulted(&manifest.api_version, &manifest.kind, &manifest.value);
+            // What no hash reads may be as wrong as it likes.
+            for pointer in unused {
+                let (parent, field) = pointer.rsplit_once('/').unwrap_or(("", pointer));
+                if let Some(parent) =
+                    manifest.value.pointer_mut(parent).and_then(Value::as_object_mut)
+                {
+                    parent.remove(field);
+                }
+            }
             manifest
         };
         let (kind, hash, version) = if manifest.is::<NodePool>() {
-            let pool: NodePool = defaulted().typed()?;
+            let pool: NodePool = defaulted(&[
+                "/spec/disruption",
+                "/spec/limits",
+                "/spec/weight",
+                "/spec/replicas",
+                "/spec/template/spec/requirements",
+                "/status",
+            ])
+            .typed()?;
             (NodePool::KIND, hash::node_pool(&pool), hash::NODE_POOL_VERSION)
         } else if manifest.is::<EC2NodeClass>() {
-            let class: EC2NodeClass = defaulted().typed()?;
+            let class: EC2NodeClass = defaulted(&[
+                "/spec/subnetSelectorTerms",
+                "/spec/securityGroupSelectorTerms",
+                "/spec/capacityReservationSelectorTerms",
+                "/spec/ipPrefixCount",
+                "/status",
+            ])
+            .typed()?;
             (EC2NodeClass::KIND, hash::ec2_node_class(&class, ca), hash::EC2_NODE_CLASS_VERSION)
         } else {
             continue;
@@ -137,6 +162,23 @@ metadata: {name: x}
                 ("EC2NodeClass", "m", "16664176375993651535", "v6"),
             ]
         );
+    }
+
+    #[test]
+    fn nothing_is_validated() {
+        let text = "\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  weight: heavy
+  template:
+    spec:
+      requirements: [{key: a, operator: Is}]
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+";
+        let rows = rows(&input::load_text("t.yaml", text).expect("valid"), "").expect("hashed");
+        assert_eq!(rows[0].hash, "6821555240594823858");
     }
 
     #[test] // api 20.2

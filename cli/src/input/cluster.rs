@@ -1,6 +1,6 @@
 //! A whole cluster as typed objects.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, thread};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -162,8 +162,42 @@ pub fn load_cluster(paths: &[PathBuf]) -> Result<ClusterInput, Failure> {
 
 /// Reads all values of a JSON text; `None` when anything is wrong.
 fn stream(text: &str, cluster: &mut ClusterInput) -> Option<()> {
-    for value in serde_json::Deserializer::from_str(text).into_iter::<&RawValue>() {
-        object(value.ok()?.get(), None, 0, cluster)?;
+    let mut heads = serde_json::Deserializer::from_str(text).into_iter::<Head<'_>>();
+    let mut begin = 0;
+    while let Some(head) = heads.next() {
+        let end = heads.byte_offset();
+        judge(head.ok()?, text.get(begin..end)?, None, 0, cluster)?;
+        begin = end;
+    }
+    Some(())
+}
+
+/// Lists shorter than this are not worth a second thread.
+const WORTH_SHARING: usize = 1000;
+
+/// Reads the items of a list, shared among threads, in order.
+fn items(
+    items: &[&RawValue],
+    item_of: Option<(&str, &str)>,
+    depth: usize,
+    cluster: &mut ClusterInput,
+) -> Option<()> {
+    let n_threads = thread::available_parallelism().map_or(1, usize::from);
+    let chunk = items.len().div_ceil(n_threads).max(WORTH_SHARING);
+    let read = |part: &[&RawValue]| {
+        let mut found = ClusterInput::default();
+        for item in part {
+            object(item.get(), item_of, depth, &mut found)?;
+        }
+        Some(found)
+    };
+    let parts: Vec<Option<ClusterInput>> = thread::scope(|scope| {
+        let workers: Vec<_> =
+            items.chunks(chunk).map(|part| scope.spawn(move || read(part))).collect();
+        workers.into_iter().map(|it| it.join().unwrap_or_default()).collect()
+    });
+    for part in parts {
+        cluster.append(part?);
     }
     Some(())
 }
@@ -174,7 +208,17 @@ fn object(
     depth: usize,
     cluster: &mut ClusterInput,
 ) -> Option<()> {
-    let mut head: Head<'_> = serde_json::from_str(raw).ok()?;
+    judge(serde_json::from_str(raw).ok()?, raw, item_of, depth, cluster)
+}
+
+/// Adds the object of `raw` whose head has been read.
+fn judge<'a>(
+    mut head: Head<'a>,
+    raw: &str,
+    item_of: Option<(&'a str, &'a str)>,
+    depth: usize,
+    cluster: &mut ClusterInput,
+) -> Option<()> {
     if let Some((api_version, kind)) = item_of {
         if head.api_version.is_empty() {
             head.api_version = api_version.into();
@@ -187,12 +231,9 @@ fn object(
         return None;
     }
     match (head.kind.strip_suffix("List"), &head.items) {
-        (Some(item_kind), Some(items)) => {
+        (Some(item_kind), Some(list)) => {
             let implied = (!item_kind.is_empty()).then_some((&*head.api_version, item_kind));
-            for item in items {
-                object(item.get(), implied, depth + 1, cluster)?;
-            }
-            Some(())
+            items(list, implied, depth + 1, cluster)
         }
         _ => cluster.add_raw(&head, raw).ok(),
     }
@@ -204,4 +245,50 @@ fn object(
 /// When a field has the wrong type.
 pub fn of_kind<K: Kind>(manifests: &[Manifest]) -> Result<Vec<K>, Failure> {
     manifests.iter().filter(|it| it.is::<K>()).map(Manifest::typed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_fast(text: &str) -> Option<ClusterInput> {
+        let mut cluster = ClusterInput::default();
+        stream(text, &mut cluster).map(|()| cluster)
+    }
+
+    #[test]
+    fn json_goes_straight_into_typed_objects() {
+        let text = r#"
+            {"apiVersion":"v1","items":[
+              {"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n"},"spec":{"nodeName":"x"}},
+              {"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}],"kind":"List"}
+            {"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"x"}}]}
+            {"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"name":"p"}}"#;
+        let cluster = read_fast(text).expect("valid");
+        assert_eq!((cluster.len(), cluster.skipped), (3, 1));
+        assert_eq!(cluster.pods[0].spec.node_name, "x");
+        assert_eq!(cluster.nodes[0].metadata.name, "x");
+        assert_eq!(cluster.node_pools[0].metadata.name, "p");
+    }
+
+    #[test]
+    fn long_lists_keep_their_order() {
+        let items: Vec<String> = (0..5000)
+            .map(|at| {
+                format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p{at:05}"}}}}"#)
+            })
+            .collect();
+        let text = format!(r#"{{"apiVersion":"v1","kind":"List","items":[{}]}}"#, items.join(","));
+        let cluster = read_fast(&text).expect("valid");
+        assert_eq!(cluster.pods.len(), 5000);
+        assert!(cluster.pods.is_sorted_by_key(|it| it.metadata.name.clone()));
+        assert_eq!(cluster.duplicate(), None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_left_to_the_slow_way() {
+        for text in ["{", "[]", "{}", r#"{"apiVersion":"v1","kind":"Pod","spec":{"nodeName":3}}"#] {
+            assert!(read_fast(text).is_none(), "{text}");
+        }
+    }
 }

@@ -64,7 +64,7 @@ fn lines_are_those_of_the_field_or_its_nearest_ancestor() {
         ]
     );
     let second = format!("{POOL}---\n{}", POOL.replace("name: p", "name: P"));
-    assert!(findings(&second)[0].starts_with("19 Schema metadata.name: Invalid value: \"P\""));
+    assert!(findings(&second)[0].starts_with("20 Schema metadata.name: Invalid value: \"P\""));
 }
 
 #[test]
