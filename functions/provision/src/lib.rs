@@ -48,6 +48,10 @@ const NOMINATED_DEDUPE: SignedDuration = SignedDuration::from_mins(2);
 const FAILED_DEDUPE: SignedDuration = SignedDuration::from_mins(5);
 /// Equal `NoCompatibleInstanceTypes` events are dropped for so long. 1 minute, as in Karpenter 1.x.
 const FILTERED_DEDUPE: SignedDuration = SignedDuration::from_mins(1);
+/// Reads of the whole cluster in one run, until it has caught up.
+const READS: usize = 3;
+/// After so many runs that did not catch up, an object that is named but never seen counts as gone.
+const GIVE_UP: u32 = 6;
 /// Plans made again in one run because disruption began in between.
 const ATTEMPTS: usize = 3;
 
@@ -119,9 +123,29 @@ async fn run(
         .flat_map(|it| it.1.keys.iter().map(|it| it.name.as_str()))
         .collect();
     let orders = records::orders(state, &gone, cx.now).await?;
-    let mut view =
-        world::cluster_view(cluster, settings.gates, !options.default_spread.is_empty()).await?;
     let depth = valid.iter().map(|it| it.1.depth).max().unwrap_or(0);
+    let mut reads = 0;
+    let mut view = loop {
+        let spread = !options.default_spread.is_empty();
+        let (view, versions) = world::cluster_view(cluster, settings.gates, spread).await?;
+        reads += 1;
+        // Nothing is planned from a view that is older than what the messages speak of.
+        let mut keys = valid.iter().flat_map(|it| &it.1.keys);
+        if depth >= GIVE_UP || keys.all(|it| versions.has_reached(it)) {
+            break view;
+        }
+        if reads == READS {
+            cx.decide(Decision::new(
+                "wait",
+                "Provisioner/plan",
+                "the cluster's view lags behind the messages",
+            ));
+            let keys = valid.iter().flat_map(|it| it.1.keys.iter().cloned()).collect();
+            let work = Work { depth: depth + 1, ..Work::new("CatchUp", keys) };
+            queues.send(Concern::Provision, &work, CATCH_UP, "pass").await?;
+            return Ok(());
+        }
+    };
     if !catch_up(&mut view, &orders, cluster).await? {
         let due = cx.now.saturating_add(CATCH_UP).unwrap_or(cx.now);
         wake(state, queues, "Orders", due, depth, cx).await;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use spokeshave_catalog::{MarketView, stored, warm};
 use spokeshave_model::{
     CapacityBuffer, EC2NodeClass, FeatureGates, InstanceType, Kind, NodeClaim, NodeOverlay,
-    NodePool, Settings, conditions,
+    NodePool, ObjectKey, Settings, conditions,
     core::{
         CSINode, DaemonSet, Deployment, LimitRange, Namespace, Node, PersistentVolume,
         PersistentVolumeClaim, Pod, PodDisruptionBudget, PodTemplate, ReplicaSet,
@@ -17,7 +17,7 @@ use spokeshave_model::{
     },
     hash,
 };
-use spokeshave_ports::{Cluster, ClusterError, Selector, StateError, StateTable};
+use spokeshave_ports::{AwsError, Cluster, ClusterError, Key, Selector, StateError, StateTable};
 use spokeshave_scheduling::{ClusterView, Object, PoolInput, overlays};
 
 /// Why a run cannot go on.
@@ -27,6 +27,8 @@ pub enum Trouble {
     Cluster(#[from] ClusterError),
     #[error("state table")]
     State(#[from] StateError),
+    #[error("queue")]
+    Queue(#[from] AwsError),
 }
 
 /// Everything that planning reads of the cluster. Claims and nodes come before pods: a pod that is bound in between is
@@ -38,19 +40,22 @@ pub async fn cluster_view(
     cluster: &impl Cluster,
     gates: FeatureGates,
     default_spread: bool,
-) -> Result<ClusterView, ClusterError> {
+) -> Result<(ClusterView, Versions), ClusterError> {
     async fn all<K: Kind>(
         cluster: &impl Cluster,
-        into: &mut Vec<Object>,
+        (objects, versions): &mut (Vec<Object>, Versions),
     ) -> Result<(), ClusterError>
     where
         Object: From<Arc<K>>,
     {
-        into.extend(cluster.list::<K>(&Selector::all()).await?.into_iter().map(Object::from));
+        for object in cluster.list::<K>(&Selector::all()).await? {
+            versions.note(&*object);
+            objects.push(Object::from(object));
+        }
         Ok(())
     }
-    let mut objects = Vec::new();
-    let it = &mut objects;
+    let mut read = (Vec::new(), Versions::default());
+    let it = &mut read;
     all::<NodeClaim>(cluster, it).await?;
     all::<Node>(cluster, it).await?;
     all::<Pod>(cluster, it).await?;
@@ -80,7 +85,42 @@ pub async fn cluster_view(
         all::<ReplicationController>(cluster, it).await?;
         all::<Service>(cluster, it).await?;
     }
-    Ok(ClusterView::new(objects))
+    Ok((ClusterView::new(read.0), read.1))
+}
+
+/// The resource versions that a read saw, to tell whether it has caught up with what a message speaks of.
+#[derive(Clone, Debug, Default)]
+pub struct Versions {
+    seen: BTreeMap<(&'static str, ObjectKey), u64>,
+    newest: BTreeMap<&'static str, u64>,
+}
+
+/// Kinds whose state a plan depends on, and that messages name.
+const FOLLOWED: &[&str] = &["Pod", "Node", "NodeClaim", "NodePool", "EC2NodeClass"];
+
+impl Versions {
+    fn note<K: Kind>(&mut self, object: &K) {
+        let version = object.meta().resource_version.parse().unwrap_or(0);
+        if FOLLOWED.contains(&K::KIND) {
+            self.seen.insert((K::KIND, object.key()), version);
+        }
+        let newest = self.newest.entry(K::KIND).or_default();
+        *newest = version.max(*newest);
+    }
+
+    /// Whether the read saw the object at the version that `key` names, or later. An object that is missing counts as gone
+    /// once the read saw anything newer of its kind.
+    pub fn has_reached(&self, key: &Key) -> bool {
+        let Ok(wanted) = key.resource_version.parse::<u64>() else { return true };
+        let Some(kind) = FOLLOWED.iter().copied().find(|it| *it == key.kind) else { return true };
+        let object = ObjectKey { namespace: key.namespace.clone(), name: key.name.clone() };
+        match self.seen.get(&(kind, object)) {
+            Some(version) => *version >= wanted,
+            // Claims that we made ourselves are remembered as orders; their nodes come and go.
+            None if matches!(kind, "Node" | "NodeClaim") => true,
+            None => self.newest.get(kind).is_some_and(|newest| *newest > wanted),
+        }
+    }
 }
 
 /// What can be bought, and until when something cannot.
