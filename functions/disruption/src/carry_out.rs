@@ -76,13 +76,20 @@ impl<C: Cluster, S: StateTable, Q: Queues> Executor<'_, C, S, Q> {
                         self.mark(&mut stored, &mut version, &world.view).await?
                     }
                 },
-                Stage::Waiting => match self.wait(&mut stored).await? {
-                    Some(stage) => stage,
-                    None => {
-                        stored.write(self.state, When::Version(version), self.cx.now).await?;
-                        return Ok(Progress::Waiting);
+                Stage::Waiting => {
+                    let before = stored.made.clone();
+                    match self.wait(&mut stored).await? {
+                        Some(stage) => stage,
+                        None => {
+                            if stored.made != before {
+                                stored
+                                    .write(self.state, When::Version(version), self.cx.now)
+                                    .await?;
+                            }
+                            return Ok(Progress::Waiting);
+                        }
                     }
-                },
+                }
                 Stage::Deleting => {
                     self.delete(&stored).await?;
                     Stage::Done

@@ -1,5 +1,7 @@
 //! The function against small fakes: what it writes, in which order, and how it goes on after a failure.
 
+#![allow(clippy::needless_pass_by_value, reason = "JSON literals read better by value")]
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};

@@ -191,6 +191,9 @@ async fn nominations(
     Ok(until)
 }
 
+/// The types of a class, or why they cannot be told.
+type Types = Result<Arc<[Arc<InstanceType>]>, String>;
+
 /// Managed pools with what can be bought for them.
 async fn pools(
     state: &impl StateTable,
@@ -200,7 +203,7 @@ async fn pools(
 ) -> Result<Vec<PoolInput>, Trouble> {
     let catalog = stored::load_catalog(state, &settings.region).await?;
     let (market, _problem) = stored::load_view(state, settings, now).await;
-    let mut of_class: BTreeMap<&str, Result<Arc<[Arc<InstanceType>]>, String>> = BTreeMap::new();
+    let mut of_class: BTreeMap<&str, Types> = BTreeMap::new();
     for class in objects.node_classes.values().filter(|it| !it.metadata.deleting()) {
         let types =
             warm::instance_types(&catalog, class, &market).map_err(|error| error.to_string());

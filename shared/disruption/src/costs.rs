@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(deletion_cost: Option<&str>, priority: Option<i32>, owner: &str, extra: Value) -> Pod {
+    fn pod(deletion_cost: Option<&str>, priority: Option<i32>, owner: &str, extra: &Value) -> Pod {
         let mut value = json!({"metadata": {"name": "p", "namespace": "a", "ownerReferences": [
             {"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "u"}]}, "spec": {}});
         if let Some(it) = deletion_cost {
@@ -92,12 +92,12 @@ mod tests {
         if let Some(it) = priority {
             value["spec"]["priority"] = json!(it);
         }
-        spokeshave_model::meta::apply_merge_patch(&mut value, &extra);
+        spokeshave_model::meta::apply_merge_patch(&mut value, extra);
         from_value(value).expect("a pod")
     }
 
     fn plain(n: usize) -> Vec<Pod> {
-        (0..n).map(|_| pod(None, None, "ReplicaSet", json!({}))).collect()
+        (0..n).map(|_| pod(None, None, "ReplicaSet", &json!({}))).collect()
     }
 
     #[test] // lifecycle 16.1
@@ -115,7 +115,7 @@ mod tests {
             (Some("67108864"), Some(16_777_216), 2.0),
             (Some("abc"), None, 1.0),
         ] {
-            let cost = eviction_cost(&pod(deletion_cost, priority, "ReplicaSet", json!({})));
+            let cost = eviction_cost(&pod(deletion_cost, priority, "ReplicaSet", &json!({})));
             assert_eq!(cost, expected, "{deletion_cost:?} {priority:?}");
         }
     }
@@ -132,14 +132,17 @@ mod tests {
             assert_eq!(reschedule_cost(&pods), cost);
             assert!((price / reschedule_cost(&pods) - ratio).abs() < 1e-5_f64, "{price}");
         }
-        assert_eq!(reschedule_cost(&[pod(Some("-134217728"), None, "ReplicaSet", json!({}))]), 1.0);
+        assert_eq!(
+            reschedule_cost(&[pod(Some("-134217728"), None, "ReplicaSet", &json!({}))]),
+            1.0
+        );
         let mut two = plain(1);
-        two.push(pod(Some("-200000000"), None, "ReplicaSet", json!({})));
+        two.push(pod(Some("-200000000"), None, "ReplicaSet", &json!({})));
         assert_eq!(reschedule_cost(&two), 2.0);
-        assert_eq!(reschedule_cost(&[pod(None, None, "DaemonSet", json!({}))]), 1.0);
+        assert_eq!(reschedule_cost(&[pod(None, None, "DaemonSet", &json!({}))]), 1.0);
         let deleted = json!({"metadata": {"deletionTimestamp": "2026-03-01T10:00:00Z"}});
-        assert_eq!(reschedule_cost(&[pod(None, None, "StatefulSet", deleted.clone())]), 2.0);
-        assert_eq!(reschedule_cost(&[pod(None, None, "ReplicaSet", deleted)]), 1.0);
+        assert_eq!(reschedule_cost(&[pod(None, None, "StatefulSet", &deleted)]), 2.0);
+        assert_eq!(reschedule_cost(&[pod(None, None, "ReplicaSet", &deleted)]), 1.0);
     }
 
     #[test] // lifecycle 16.2, case 5

@@ -1,5 +1,7 @@
 //! Small clusters for this crate's tests.
 
+#![allow(clippy::needless_pass_by_value, reason = "JSON literals read better by value")]
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};

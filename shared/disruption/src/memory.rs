@@ -72,7 +72,7 @@ pub fn fingerprint(view: &View, candidates: &[Candidate]) -> String {
     for node in &view.nodes {
         node.name().hash(&mut hasher);
         node.node.as_ref().map(|it| it.metadata.uid.as_str()).hash(&mut hasher);
-        node.claim_uid().map(|it| it.as_str()).hash(&mut hasher);
+        node.claim_uid().map(spokeshave_model::Uid::as_str).hash(&mut hasher);
         (node.is_initialized(), node.is_marked_for_deletion()).hash(&mut hasher);
         node.claim.as_ref().map(|it| it.is_true(NodeClaim::CONSOLIDATABLE)).hash(&mut hasher);
         for pod in &node.pods {

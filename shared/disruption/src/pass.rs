@@ -173,10 +173,8 @@ impl Outcome {
                 self.unfinished = true;
                 return true;
             }
-            (Method::MultiNodeConsolidation, None) => {
-                if !constrained {
-                    self.memory.remember_quiet(method, state.to_owned(), now);
-                }
+            (Method::MultiNodeConsolidation, None) if !constrained => {
+                self.memory.remember_quiet(method, state.to_owned(), now);
             }
             (Method::SingleNodeConsolidation, None) => {
                 self.memory.unseen_pools = pools.difference(&seen_pools).cloned().collect();

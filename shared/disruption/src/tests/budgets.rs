@@ -1,5 +1,7 @@
 //! Lifecycle 17: what is counted, and what is left of a budget. Values and windows are the model's.
 
+#![allow(clippy::needless_pass_by_value, reason = "JSON literals read better by value")]
+
 use serde_json::{Value, json};
 
 use crate::{StateNode, allowance::Allowances, cluster::View, command::Reason, fixtures::*};
