@@ -71,9 +71,8 @@ fn heartbeats(bencher: Bencher) {
         .expect("a node");
         Arc::new(node)
     };
-    let changes: Vec<Change> = (0..NODES)
-        .map(|n| Change::Node { old: Some(node(n, 1)), new: Some(node(n, 2)) })
-        .collect();
+    let changes: Vec<Change> =
+        (0..NODES).map(|n| Change::Node { old: Some(node(n, 1)), new: Some(node(n, 2)) }).collect();
     bencher.counter(ItemsCount::new(changes.len())).bench(|| {
         let mut bridge = Bridge::new(&Settings::default());
         for change in &changes {
