@@ -1,6 +1,6 @@
 //! One attempt from the gate to its recorded answer, and attempts that somebody else began.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use spokeshave_bootstrap::{BootstrapInput, NodeFacts, RenderError};
@@ -13,11 +13,12 @@ use spokeshave_catalog::{
         instance::Launched,
         tags, template,
     },
+    offerings::overlay_prices,
     stored::{self, ReservationEvent},
 };
 use spokeshave_model::{
-    CapacityType, ConditionStatus, EC2NodeClass, InstanceId, Kind, NodeClaim, ObjectKey, Uid,
-    conditions, labels,
+    CapacityType, ConditionStatus, EC2NodeClass, InstanceId, InstanceType, Kind, NodeClaim,
+    NodeOverlay, NodePool, ObjectKey, Uid, conditions, labels,
 };
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Concern, Decision, Ec2, Precondition, Queues, StateError,
@@ -25,6 +26,7 @@ use spokeshave_ports::{
     cluster::KubeEvent,
     ec2::{Filter, FleetAnswer, FleetError, Instance},
 };
+use spokeshave_scheduling::{PoolInput, overlays};
 
 use crate::{
     Next, Run, Trouble,
@@ -315,7 +317,16 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                 "the cluster's service CIDR is not known yet".into(),
             )));
         }
-        let view = self.view(settings).await;
+        let mut view = self.view(settings).await;
+        if class.spec.placement_group_selector.is_some() && view.placement_group(class).is_none() {
+            // No launch goes without the group that the class wants.
+            return Ok(Err(Refusal::Create(
+                "PlacementGroupUnknown".into(),
+                "the placement group of the EC2NodeClass is not known yet".into(),
+            )));
+        }
+        let overlays = self.overlays(claim).await?;
+        view.overlay_prices = overlay_prices(overlays.iter().map(|it| &**it), false);
         let catalog = self.catalog(known).await?;
         let resolved = if class.status.subnets.is_empty() {
             Err("the EC2NodeClass has no subnets in its status".to_owned())
@@ -336,12 +347,15 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                 text
             })
         };
-        let resolved = match resolved {
+        let mut resolved = match resolved {
             Ok(resolved) => resolved,
             Err(text) => {
                 return Ok(Err(Refusal::Create("InstanceTypeResolutionFailed".into(), text)));
             }
         };
+        if !overlays.is_empty() {
+            resolved.types = self.overlaid(claim, resolved.types, &overlays).await?;
+        }
         let render = |group: &template::Group| -> Result<String, PlanError> {
             let facts = NodeFacts {
                 max_pods: Some(group.pods),
@@ -374,7 +388,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             types: resolved.types,
             dropped: &resolved.dropped,
             settings,
-            placement_group: view.placement_groups.get(class.name()),
+            placement_group: view.placement_group(class),
             tags: &tags,
             subnets: &subnets,
             render: &render,
@@ -385,6 +399,35 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             PlanError::NotReady(text) => Refusal::NotReady(text),
             PlanError::Create { reason, message } => Refusal::Create(reason.to_owned(), message),
         }))
+    }
+
+    /// The NodeOverlays that count for a claim: none with the gate off or for a claim of no pool.
+    async fn overlays(&self, claim: &NodeClaim) -> Result<Vec<Arc<NodeOverlay>>, Trouble> {
+        if !self.cx.settings.gates.node_overlay || claim.nodepool().is_none() {
+            return Ok(Vec::new());
+        }
+        Ok(self.cluster.list::<NodeOverlay>(&spokeshave_ports::Selector::all()).await?)
+    }
+
+    /// The types with the overlays of the claim's pool applied.
+    async fn overlaid(
+        &self,
+        claim: &NodeClaim,
+        types: Vec<InstanceType>,
+        overlays: &[Arc<NodeOverlay>],
+    ) -> Result<Vec<InstanceType>, Trouble> {
+        let name = claim.nodepool().unwrap_or_default();
+        let pool = self.cluster.get::<NodePool>(&ObjectKey::cluster(name)).await?;
+        let Some(pool) = pool else { return Ok(types) };
+        let mut pools = [PoolInput {
+            nodepool: pool,
+            hash: String::new(),
+            instance_types: Ok(types.into_iter().map(Arc::new).collect()),
+        }];
+        overlays::apply(&mut pools, overlays.iter().map(|it| &**it));
+        let [pool] = pools;
+        let types = pool.instance_types.unwrap_or_default();
+        Ok(types.iter().map(|it| (**it).clone()).collect())
     }
 
     /// Brings claims of an attempt further that this run did not begin.

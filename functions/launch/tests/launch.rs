@@ -7,9 +7,18 @@ use serde_json::json;
 use spokeshave_model::{ConditionStatus, NodeClaim, conditions, labels};
 use spokeshave_ports::{Concern, StateKey, ec2::Subnet};
 
-fn ready(status: ConditionStatus, message: &str, observed: i64) -> impl Fn(&mut spokeshave_model::EC2NodeClass) {
+fn ready(
+    status: ConditionStatus,
+    message: &str,
+    observed: i64,
+) -> impl Fn(&mut spokeshave_model::EC2NodeClass) {
     move |class| {
-        let ready = class.status.conditions.iter_mut().find(|it| it.type_ == conditions::READY).expect("there");
+        let ready = class
+            .status
+            .conditions
+            .iter_mut()
+            .find(|it| it.type_ == conditions::READY)
+            .expect("there");
         ready.status = status;
         ready.message = message.to_owned();
         ready.observed_generation = observed;
@@ -32,8 +41,16 @@ fn the_gate() {
     world.fake.objects.borrow_mut().remove("EC2NodeClass/default");
     world.run().expect("it lives");
     assert_eq!(world.claim("a-0"), None);
-    assert_eq!(disrupted(&world), ["karpenter_nodeclaims_disrupted_total{reason=insufficient_capacity,nodepool=a,capacity_type=} 1"]);
-    assert_eq!(world.fake.event_reasons(), ["NodeClaim/a-0 NodeClassNotFound", "NodeClaim/a-0 InsufficientCapacityError"]);
+    assert_eq!(
+        disrupted(&world),
+        [
+            "karpenter_nodeclaims_disrupted_total{reason=insufficient_capacity,nodepool=a,capacity_type=} 1"
+        ]
+    );
+    assert_eq!(
+        world.fake.event_reasons(),
+        ["NodeClaim/a-0 NodeClassNotFound", "NodeClaim/a-0 InsufficientCapacityError"]
+    );
 
     for (status, message, observed, gone) in [
         (ConditionStatus::False, "SubnetsReady=False", 1, true),
@@ -45,9 +62,17 @@ fn the_gate() {
         world.run().expect("it lives");
         assert_eq!(world.claim("a-0").is_none(), gone, "{status:?}");
         if gone {
-            assert_eq!(disrupted(&world), ["karpenter_nodeclaims_disrupted_total{reason=nodeclass_not_ready,nodepool=a,capacity_type=} 1"]);
+            assert_eq!(
+                disrupted(&world),
+                [
+                    "karpenter_nodeclaims_disrupted_total{reason=nodeclass_not_ready,nodepool=a,capacity_type=} 1"
+                ]
+            );
         } else {
-            assert_eq!(launched(&world, "a-0"), (ConditionStatus::Unknown, "NodeClassReadinessUnknown".into(), "waiting".into()));
+            assert_eq!(
+                launched(&world, "a-0"),
+                (ConditionStatus::Unknown, "NodeClassReadinessUnknown".into(), "waiting".into())
+            );
             assert_eq!(world.fake.sent.borrow().len(), 1);
         }
         assert!(world.requests.borrow().is_empty());
@@ -58,7 +83,9 @@ fn the_gate() {
 fn tags_that_are_ours() {
     let world = World::new(1);
     world.change_class(|class| {
-        class.spec.tags = std::collections::BTreeMap::from([(labels::NODEPOOL.to_owned(), "x".to_owned())]).into();
+        class.spec.tags =
+            std::collections::BTreeMap::from([(labels::NODEPOOL.to_owned(), "x".to_owned())])
+                .into();
     });
     world.run().expect("it lives");
     assert_eq!(world.claim("a-0"), None);
@@ -100,7 +127,13 @@ fn what_a_launch_writes() {
     assert_eq!(tag("karpenter.sh/nodeclaim"), Some("a-0"));
     assert_eq!(tag("spokeshave.dev/launch"), Some(request.client_token.as_str()));
     assert!(request.client_token.len() <= 64);
-    assert!(!world.templates.borrow().values().any(|it| it.tags["network-interface"].contains_key("spokeshave.dev/launch")));
+    assert!(
+        !world
+            .templates
+            .borrow()
+            .values()
+            .any(|it| it.tags["network-interface"].contains_key("spokeshave.dev/launch"))
+    );
 }
 
 #[test] // lifecycle 3, case 1
@@ -125,26 +158,38 @@ fn no_capacity() {
         marks.map(|it| it.sort.clone()).collect()
     };
     assert_eq!(marks, ["on-demand:m5.large:us-west-2a", "on-demand:m5.large:us-west-2b"]);
-    assert_eq!(world.fake.samples("karpenter_cloudprovider_instance_launch_failures_total").len(), 2);
+    assert_eq!(
+        world.fake.samples("karpenter_cloudprovider_instance_launch_failures_total").len(),
+        2
+    );
     assert_eq!(world.fake.event_reasons(), ["NodeClaim/a-0 InsufficientCapacityError"]);
     // The next claim avoids what is marked, for three minutes.
     world.fake.add_json::<NodeClaim>(common::claim("c-0", 7, "a"));
     world.set_now(at(60));
     world.run().expect("it lives");
-    assert_eq!(world.claim("c-0").expect("there").metadata.label(labels::INSTANCE_TYPE), Some("m5.xlarge"));
+    assert_eq!(
+        world.claim("c-0").expect("there").metadata.label(labels::INSTANCE_TYPE),
+        Some("m5.xlarge")
+    );
 }
 
 #[test] // aws-capacity 18, case 2; 20, case 3; bug report B-056
 fn other_errors_are_tried_again() {
     let world = World::new(1);
-    let errors = vec![ice("m5.large", "us-west-2a"), error("RequestLimitExceeded", "m5.large", "us-west-2b")];
+    let errors = vec![
+        ice("m5.large", "us-west-2a"),
+        error("RequestLimitExceeded", "m5.large", "us-west-2b"),
+    ];
     world.script.borrow_mut().push(Script::Errors(errors));
     world.run().expect("it lives");
     let (status, reason, message) = launched(&world, "a-0");
     assert_eq!((status, reason.as_str()), (ConditionStatus::Unknown, "RequestLimitExceeded"));
     assert!(message.contains("RequestLimitExceeded: none left"), "{message}");
     let (to, work, delay, _) = world.fake.sent.borrow()[0].clone();
-    assert_eq!((to, work.reason.as_str(), work.depth, delay.as_secs()), (Concern::Launch, "Retry", 1, 1));
+    assert_eq!(
+        (to, work.reason.as_str(), work.depth, delay.as_secs()),
+        (Concern::Launch, "Retry", 1, 1)
+    );
     world.set_now(at(2));
     world.run_batch(&world.batch(&["a-0"], "Retry", 1)).expect("it lives");
     assert!(world.claim("a-0").expect("there").is_true(NodeClaim::LAUNCHED));
@@ -154,7 +199,12 @@ fn other_errors_are_tried_again() {
     let world = World::new(5);
     world.script.borrow_mut().push(Script::Short(2, Vec::new()));
     world.run().expect("it lives");
-    let failed: Vec<String> = world.claims().iter().filter(|it| it.status.provider_id.is_empty()).map(|it| it.metadata.name.clone()).collect();
+    let failed: Vec<String> = world
+        .claims()
+        .iter()
+        .filter(|it| it.status.provider_id.is_empty())
+        .map(|it| it.metadata.name.clone())
+        .collect();
     assert_eq!(failed, ["a-3", "a-4"]);
     let (_, reason, message) = launched(&world, "a-3");
     assert_eq!(reason, "LaunchFailed");
@@ -163,7 +213,10 @@ fn other_errors_are_tried_again() {
 
 #[test] // aws-capacity 18.3
 fn a_call_that_is_refused() {
-    for (code, reason) in [("UnauthorizedOperation", "Unauthorized"), ("RequestLimitExceeded", "RequestLimitExceeded")] {
+    for (code, reason) in [
+        ("UnauthorizedOperation", "Unauthorized"),
+        ("RequestLimitExceeded", "RequestLimitExceeded"),
+    ] {
         let world = World::new(1);
         world.script.borrow_mut().push(Script::Refuse(code, 403));
         world.run().expect("it lives");
@@ -175,7 +228,10 @@ fn a_call_that_is_refused() {
 fn a_template_that_vanished() {
     let world = World::new(2);
     world.run().expect("it lives");
-    assert_eq!(*world.ec2_calls.borrow(), ["DescribeLaunchTemplates", "CreateLaunchTemplate", "CreateFleet"]);
+    assert_eq!(
+        *world.ec2_calls.borrow(),
+        ["DescribeLaunchTemplates", "CreateLaunchTemplate", "CreateFleet"]
+    );
     world.ec2_calls.borrow_mut().clear();
     world.fake.add_json::<NodeClaim>(common::claim("c-0", 7, "a"));
     world.set_now(at(60));
@@ -222,11 +278,20 @@ fn subnets_of_one_zone_are_chosen_by_free_addresses() {
         second.id = "subnet-a2".into();
         class.status.subnets.push(second);
     });
-    let subnet = |id: &str, free: i64| Subnet { id: id.into(), available_addresses: free, ..Subnet::default() };
-    *world.subnets.borrow_mut() = vec![subnet("subnet-a", 40), subnet("subnet-a2", 60), subnet("subnet-b", 9)];
+    let subnet = |id: &str, free: i64| Subnet {
+        id: id.into(),
+        available_addresses: free,
+        ..Subnet::default()
+    };
+    *world.subnets.borrow_mut() =
+        vec![subnet("subnet-a", 40), subnet("subnet-a2", 60), subnet("subnet-b", 9)];
     world.run().expect("it lives");
     let used = |world: &World| -> Vec<String> {
-        world.requests.borrow().last().expect("one").configs[0].overrides.iter().map(|it| it.subnet_id.clone()).collect()
+        world.requests.borrow().last().expect("one").configs[0]
+            .overrides
+            .iter()
+            .map(|it| it.subnet_id.clone())
+            .collect()
     };
     assert!(used(&world).contains(&"subnet-a2".to_owned()));
     // 29 pods may have taken 29 addresses of it: 31 against 40.

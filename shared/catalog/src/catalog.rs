@@ -71,7 +71,7 @@ pub struct MarketView<'a> {
     pub overlay_prices: BTreeMap<String, f64>,
     /// Ids of zones that traffic is being shifted away from.
     pub shifted_zones: BTreeSet<String>,
-    /// Resolved placement groups by EC2NodeClass name.
+    /// Resolved placement groups by what EC2NodeClasses select them by: name or id.
     pub placement_groups: BTreeMap<String, PlacementGroup>,
 }
 
@@ -88,6 +88,13 @@ impl<'a> MarketView<'a> {
             shifted_zones: BTreeSet::new(),
             placement_groups: BTreeMap::new(),
         }
+    }
+
+    /// The placement group that a class selects, if it is known.
+    pub fn placement_group(&self, class: &EC2NodeClass) -> Option<&PlacementGroup> {
+        let selector = class.spec.placement_group_selector.as_ref()?;
+        let key = selector.name.as_ref().or(selector.id.as_ref())?;
+        self.placement_groups.get(key)
     }
 }
 
@@ -247,7 +254,7 @@ impl Catalog {
         let class_zones = offerings::class_zones(class, self);
         let all_zones = self.all_zones();
         let image_set = memory::image_set(class);
-        let group = view.placement_groups.get(&class.metadata.name);
+        let group = view.placement_group(class);
         let market = offerings::Market {
             catalog: self,
             view,

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use spokeshave_model::{
-    AmiFamily, CapacityType, EC2NodeClass, Offering, ec2_node_class::CapacityReservationStatus,
-    instance_type::Reservation,
+    AmiFamily, CapacityType, EC2NodeClass, NodeOverlay, Offering, Operator, conditions,
+    ec2_node_class::CapacityReservationStatus, instance_type::Reservation, labels,
 };
 use spokeshave_ports::ec2::{InstanceTypeInfo, PlacementGroup};
 
@@ -111,6 +111,29 @@ fn fits_network(info: &InstanceTypeInfo, class: &EC2NodeClass) -> bool {
     });
     let efa = wanted.iter().filter(|it| it.interface_type == "efa-only").count() as i64;
     on_card && (efa == 0 || network.max_efa.is_some_and(|max| efa <= max))
+}
+
+/// Prices from NodeOverlays for types that AWS publishes none for: valid overlays with a price whose only requirement is
+/// `node.kubernetes.io/instance-type In [...]`. Where two name the same type the later one by name counts.
+///
+/// `all_count`: overlays count whatever their status says, as where there is no controller to judge them.
+pub fn overlay_prices<'a>(
+    overlays: impl IntoIterator<Item = &'a NodeOverlay>,
+    all_count: bool,
+) -> BTreeMap<String, f64> {
+    let mut prices = BTreeMap::new();
+    for overlay in overlays {
+        let valid = all_count
+            || conditions::is_true(&overlay.status.conditions, NodeOverlay::VALIDATION_SUCCEEDED);
+        let [only] = &overlay.spec.requirements[..] else { continue };
+        if !valid || only.key != labels::INSTANCE_TYPE || only.operator != Operator::In {
+            continue;
+        }
+        let price = overlay.spec.price.as_deref().and_then(|it| it.parse::<f64>().ok());
+        let Some(price) = price.filter(|it| it.is_finite() && *it >= 0.0) else { continue };
+        prices.extend(only.values.iter().map(|name| (name.clone(), price)));
+    }
+    prices
 }
 
 /// What the offerings of one type depend on.

@@ -9,6 +9,7 @@
 //! | `unavailable` | the mark's key | nothing but its end | a failing pool is tried again |
 //! | `unavailable-sequence` | `all` | counts marks | nothing |
 //! | `reservation` | reservation id | instances left, and when EC2 said so | counted as 0 until the next read |
+//! | `placement-group` | name or id | a placement group that a class selects; nodeclass writes it | launches into it wait |
 //! | `memory` | `<type>/<image set>` | memory that nodes reported | a guess until a node reports again |
 //!
 //! Marks and counts are small and change often, so that each is a record of its own; the catalog is compressed text in
@@ -26,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use spokeshave_model::{EC2NodeClass, Settings};
-use spokeshave_ports::{Record, StateError, StateKey, StateTable, When};
+use spokeshave_ports::{Record, StateError, StateKey, StateTable, When, ec2::PlacementGroup};
 
 use crate::{
     Catalog, Mark, MarketView, SpotPrices, UnavailableOfferings, builtin,
@@ -39,6 +40,7 @@ pub const UNAVAILABLE: &str = "unavailable";
 pub const SEQUENCE: &str = "unavailable-sequence";
 pub const RESERVATION: &str = "reservation";
 pub const MEMORY: &str = "memory";
+pub const PLACEMENT_GROUP: &str = "placement-group";
 
 const INDEX: &str = "index";
 const SPOT: &str = "spot";
@@ -506,6 +508,17 @@ pub async fn observe_memory(
     }
 }
 
+/// Placement groups by the name or id that classes select them by, as nodeclass found them last.
+///
+/// # Errors
+/// When the table does not answer.
+pub async fn load_placement_groups(
+    state: &impl StateTable,
+) -> Result<BTreeMap<String, PlacementGroup>, StateError> {
+    let records = state.query(PLACEMENT_GROUP, "").await?;
+    Ok(records.into_iter().filter_map(|(key, record)| Some((key, field(&record)?))).collect())
+}
+
 /// Everything that decides availability, read in one go. Marks, counts and observations fail open: launches go on
 /// without what the table does not tell.
 pub async fn load_view<'a>(
@@ -525,6 +538,10 @@ pub async fn load_view<'a>(
     }
     match load_memory(state).await {
         Ok(memory) => view.memory = memory,
+        Err(error) => problem = Some(error),
+    }
+    match load_placement_groups(state).await {
+        Ok(groups) => view.placement_groups = groups,
         Err(error) => problem = Some(error),
     }
     (view, problem)

@@ -294,7 +294,7 @@ impl Planner {
         let mut view = MarketView::new(&self.settings, now());
         view.reservations = self.reservations.clone();
         if let Some(group) = &self.group {
-            view.placement_groups.insert("default".into(), group.clone());
+            view.placement_groups.insert("mine".into(), group.clone());
         }
         let resolved = catalog().resolve(&self.class, &view, |_| true).expect("resolves");
         let tags = tags::tags(&self.class, Some(claim), "c1").expect("allowed");
@@ -566,7 +566,8 @@ fn requests() {
 
 #[test] // aws-capacity 17, case 7; 11, case 5
 fn partitions_give_one_override_per_zone() {
-    let mut planner = Planner::new("AL2023");
+    let mut planner =
+        Planner::new("AL2023").spec(&json!({"placementGroupSelector": {"name": "mine"}}));
     planner.group = Some(PlacementGroup {
         id: "pg-1".into(),
         strategy: "partition".into(),

@@ -624,9 +624,10 @@ fn partitions_multiply_offerings() {
         partition_count: 7,
         ..PlacementGroup::default()
     };
-    view.placement_groups.insert("default".into(), group);
+    view.placement_groups.insert("mine".into(), group);
+    let grouped = class_json("AL2023", &json!({"placementGroupSelector": {"name": "mine"}}));
     let of = |view: &MarketView<'_>| {
-        find(catalog().instance_types(&class("AL2023"), view).expect("resolves"), "m5.large")
+        find(catalog().instance_types(&grouped, view).expect("resolves"), "m5.large")
     };
     let it = of(&view);
     assert_eq!(it.offerings.len(), 56);

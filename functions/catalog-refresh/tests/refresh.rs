@@ -1,0 +1,275 @@
+//! What a refresh keeps when answers fail or are empty.
+
+use std::{cell::RefCell, collections::BTreeMap};
+
+use spokeshave_catalog::{Catalog, stored};
+use spokeshave_lambda::{SqsBatch, SqsRecord};
+use spokeshave_model::{InstanceId, Settings, SignedDuration, Timestamp};
+use spokeshave_ports::{
+    AwsError, Concern, Ec2, Invocation, Pricing,
+    ec2::{
+        CapacityReservation, Filter, FleetAnswer, FleetRequest, Image, Instance, InstanceStatus,
+        InstanceTypeInfo, LaunchTemplate, LaunchTemplateData, PlacementGroup, SecurityGroup,
+        SpotPrice, Subnet, Tags, TypeOffering, Zone,
+    },
+    fake::{Fake, block_on},
+};
+
+#[derive(Default)]
+struct Region {
+    types: RefCell<Vec<InstanceTypeInfo>>,
+    offerings: RefCell<Vec<TypeOffering>>,
+    spot: RefCell<Vec<SpotPrice>>,
+    prices: RefCell<BTreeMap<String, f64>>,
+    reservations: RefCell<Vec<CapacityReservation>>,
+    templates: RefCell<Vec<LaunchTemplate>>,
+    failing: RefCell<bool>,
+    calls: RefCell<Vec<&'static str>>,
+}
+
+impl Region {
+    fn answer<T: Clone>(&self, call: &'static str, value: &RefCell<T>) -> Result<T, AwsError> {
+        self.calls.borrow_mut().push(call);
+        if *self.failing.borrow() {
+            return Err(AwsError::new("ec2", call, "RequestLimitExceeded", "slow down"));
+        }
+        Ok(value.borrow().clone())
+    }
+}
+
+fn none<T: Default>() -> Result<T, AwsError> {
+    Ok(T::default())
+}
+
+impl Pricing for Region {
+    async fn on_demand_prices(&self, _: &str) -> Result<BTreeMap<String, f64>, AwsError> {
+        self.answer("GetProducts", &self.prices)
+    }
+}
+
+impl Ec2 for Region {
+    async fn describe_subnets(&self, _: &[Filter]) -> Result<Vec<Subnet>, AwsError> {
+        none()
+    }
+    async fn describe_security_groups(&self, _: &[Filter]) -> Result<Vec<SecurityGroup>, AwsError> {
+        none()
+    }
+    async fn describe_images(
+        &self,
+        _: &[String],
+        _: &[String],
+        _: &[Filter],
+    ) -> Result<Vec<Image>, AwsError> {
+        none()
+    }
+    async fn describe_zones(&self) -> Result<Vec<Zone>, AwsError> {
+        none()
+    }
+    async fn describe_instance_types(&self) -> Result<Vec<InstanceTypeInfo>, AwsError> {
+        self.answer("DescribeInstanceTypes", &self.types)
+    }
+    async fn describe_instance_type_offerings(&self) -> Result<Vec<TypeOffering>, AwsError> {
+        self.answer("DescribeInstanceTypeOfferings", &self.offerings)
+    }
+    async fn describe_spot_prices(&self) -> Result<Vec<SpotPrice>, AwsError> {
+        self.answer("DescribeSpotPriceHistory", &self.spot)
+    }
+    async fn describe_capacity_reservations(
+        &self,
+        _: &[String],
+        _: &[Filter],
+    ) -> Result<Vec<CapacityReservation>, AwsError> {
+        self.answer("DescribeCapacityReservations", &self.reservations)
+    }
+    async fn describe_placement_groups(
+        &self,
+        _: &[String],
+        _: &[String],
+    ) -> Result<Vec<PlacementGroup>, AwsError> {
+        none()
+    }
+    async fn create_fleet(&self, _: &FleetRequest) -> Result<FleetAnswer, AwsError> {
+        none()
+    }
+    async fn dry_run_instances(&self, _: &str, _: &str, _: &str, _: &Tags) -> Result<(), AwsError> {
+        none()
+    }
+    async fn describe_instances(&self, _: &[InstanceId]) -> Result<Vec<Instance>, AwsError> {
+        none()
+    }
+    async fn find_instances(&self, _: &[Filter]) -> Result<Vec<Instance>, AwsError> {
+        none()
+    }
+    async fn describe_instance_status(
+        &self,
+        _: &[InstanceId],
+    ) -> Result<Vec<InstanceStatus>, AwsError> {
+        none()
+    }
+    async fn terminate_instances(&self, _: &[InstanceId]) -> Result<(), AwsError> {
+        none()
+    }
+    async fn create_tags(&self, _: &[String], _: &Tags) -> Result<(), AwsError> {
+        none()
+    }
+    async fn describe_launch_templates(
+        &self,
+        _: &[Filter],
+    ) -> Result<Vec<LaunchTemplate>, AwsError> {
+        self.answer("DescribeLaunchTemplates", &self.templates)
+    }
+    async fn get_launch_template(&self, _: &str) -> Result<Option<LaunchTemplate>, AwsError> {
+        none()
+    }
+    async fn create_launch_template(
+        &self,
+        _: &str,
+        _: &LaunchTemplateData,
+        _: &Tags,
+        _: bool,
+    ) -> Result<LaunchTemplate, AwsError> {
+        none()
+    }
+    async fn delete_launch_template(&self, name: &str) -> Result<(), AwsError> {
+        self.templates.borrow_mut().retain(|it| it.name != name);
+        Ok(())
+    }
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_767_261_600 + seconds).expect("in range")
+}
+
+fn run(region: &Region, fake: &Fake, settings: &Settings, seconds: i64) -> usize {
+    fake.now.set(at(seconds));
+    region.calls.borrow_mut().clear();
+    let cx = Invocation {
+        concern: Concern::CatalogRefresh,
+        now: at(seconds),
+        deadline: at(seconds + 60),
+        settings,
+        journal: fake,
+    };
+    let batch = SqsBatch { records: vec![SqsRecord::default()] };
+    block_on(spokeshave_catalog_refresh_function::handle(&batch, region, region, fake, &cx))
+        .failures
+        .len()
+}
+
+fn load(fake: &Fake) -> Catalog {
+    block_on(stored::load_catalog(fake, "us-west-2")).expect("loaded").catalog
+}
+
+fn settings() -> Settings {
+    Settings { region: "us-west-2".into(), cluster_name: "c1".into(), ..Settings::default() }
+}
+
+fn filled() -> Region {
+    let region = Region::default();
+    *region.types.borrow_mut() = ["c99.large", "c98.large"]
+        .map(|name| InstanceTypeInfo {
+            name: name.into(),
+            vcpus: 2,
+            nitro_enclaves: "unsupported".into(),
+            ..InstanceTypeInfo::default()
+        })
+        .to_vec();
+    *region.offerings.borrow_mut() =
+        vec![TypeOffering { instance_type: "c99.large".into(), zone: "1a".into() }];
+    *region.spot.borrow_mut() = vec![SpotPrice {
+        instance_type: "c99.large".into(),
+        zone: "1a".into(),
+        price: 1.23,
+        timestamp: Some(at(0)),
+    }];
+    *region.prices.borrow_mut() = BTreeMap::from([("c98.large".to_owned(), 1.2)]);
+    region
+}
+
+#[test] // aws-capacity 2.1; 8, cases 2-4
+fn failed_and_empty_answers_wipe_nothing() {
+    let (region, fake, settings) = (filled(), Fake::at(at(0)), settings());
+    assert_eq!(run(&region, &fake, &settings, 0), 0);
+    let first = load(&fake);
+    assert_eq!(first.types.len(), 2);
+    assert_eq!((first.on_demand["c98.large"], first.on_demand["c3.2xlarge"]), (1.2, 0.42));
+    assert_eq!(first.spot_price("c99.large", "1a"), Some(1.23));
+    // Not due: only spot prices, reservations and templates are read.
+    run(&region, &fake, &settings, 300);
+    assert_eq!(
+        *region.calls.borrow(),
+        ["DescribeSpotPriceHistory", "DescribeCapacityReservations", "DescribeLaunchTemplates"]
+    );
+    *region.failing.borrow_mut() = true;
+    run(&region, &fake, &settings, 13 * 3600);
+    assert_eq!(load(&fake), first);
+    *region.failing.borrow_mut() = false;
+    let empty = Region::default();
+    run(&empty, &fake, &settings, 14 * 3600);
+    assert_eq!(load(&fake), first);
+    // After a day without an answer a person should know.
+    run(&empty, &fake, &settings, 30 * 3600);
+    assert!(fake.decisions.borrow().iter().any(|it| it.error && it.object == "Catalog/types"));
+    // The next good answer is merged over what is known.
+    *region.prices.borrow_mut() = BTreeMap::from([("c99.large".to_owned(), 1.25)]);
+    run(&region, &fake, &settings, 31 * 3600);
+    assert_eq!(
+        (load(&fake).on_demand["c98.large"], load(&fake).on_demand["c99.large"]),
+        (1.2, 1.25)
+    );
+}
+
+#[test] // aws-capacity 8, cases 6, 9; bug report B-048
+fn isolated_networks_and_gov_cloud_have_no_price_list() {
+    for (region_name, isolated) in [("us-west-2", true), ("us-gov-east-1", false)] {
+        let (region, fake) = (filled(), Fake::at(at(0)));
+        let settings =
+            Settings { region: region_name.into(), isolated_vpc: isolated, ..settings() };
+        run(&region, &fake, &settings, 0);
+        assert!(!region.calls.borrow().contains(&"GetProducts"));
+        assert!(region.calls.borrow().contains(&"DescribeSpotPriceHistory"));
+        assert!(
+            !fake.decisions.borrow().iter().any(|it| it.error),
+            "{:?}",
+            fake.decisions.borrow()
+        );
+    }
+}
+
+#[test] // aws-capacity 10.3; 25
+fn reservations_are_counted_anew() {
+    let (region, fake, settings) = (filled(), Fake::at(at(0)), settings());
+    *region.reservations.borrow_mut() = vec![CapacityReservation {
+        id: "cr-1".into(),
+        available: 9,
+        ..CapacityReservation::default()
+    }];
+    run(&region, &fake, &settings, 0);
+    assert_eq!(block_on(stored::load_reservations(&fake)).expect("read").get("cr-1"), Some(&9));
+}
+
+#[test] // aws-capacity 15.2
+fn unused_templates_are_deleted() {
+    let (region, fake, settings) = (filled(), Fake::at(at(0)), settings());
+    let template = |name: &str, created: i64| LaunchTemplate {
+        name: name.into(),
+        created: Some(at(created)),
+        ..LaunchTemplate::default()
+    };
+    *region.templates.borrow_mut() =
+        vec![template("old", -7200), template("used", -7200), template("new", -60)];
+    block_on(spokeshave_catalog::launch::template::ensure(
+        &region,
+        &fake,
+        "used",
+        &LaunchTemplateData::default(),
+        &Tags::new(),
+        at(-600),
+    ))
+    .expect("noted");
+    run(&region, &fake, &settings, 0);
+    let left: Vec<String> = region.templates.borrow().iter().map(|it| it.name.clone()).collect();
+    assert_eq!(left, ["used", "new"]);
+    run(&region, &fake, &settings, SignedDuration::from_hours(2).as_secs());
+    assert!(region.templates.borrow().is_empty());
+}
