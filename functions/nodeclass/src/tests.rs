@@ -304,6 +304,25 @@ fn kubelet_settings_are_checked() {
     }
 }
 
+#[test] // B-037 c; B-040
+fn user_data_that_cannot_be_rendered_is_said_on_the_class() {
+    let world = World::new();
+    world.add_class(json!({
+        "userData": "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=B\n--B\nA: b\n\nx\n--B--\n",
+    }));
+    world.run("default");
+    assert_eq!(
+        condition(&world.class(), "ValidationSucceeded"),
+        "False InvalidUserData spec.userData: the MIME header is not followed by an empty line"
+    );
+    // Without an answer about DNS nothing is said.
+    let world = World::new();
+    world.add_class(json!({}));
+    world.fake.fail("get Service/kube-system/kube-dns", "Unavailable");
+    world.run("default");
+    assert!(condition(&world.class(), "ValidationSucceeded").starts_with("Unknown"));
+}
+
 #[test] // aws-nodeclass 16, cases 1, 2, 6 and 8; api 13, case 8
 fn a_class_goes_after_its_claims() {
     let world = World::new();

@@ -1,7 +1,9 @@
 //! The check whether a class may launch (`spec` aws-nodeclass 8, aws-capacity 21).
 
 use serde_json::{Value, json};
-use spokeshave_bootstrap::{BootstrapInput, NodeFacts, RenderError, render, to_base64};
+use spokeshave_bootstrap::{
+    BootstrapInput, ClusterInfo, NodeFacts, RenderError, render, to_base64,
+};
 use spokeshave_catalog::{Catalog, MarketView, kubelet::KubeletSettings, stored};
 use spokeshave_model::{
     AmiFamily, ConditionStatus, EC2NodeClass, InstanceType, Kind, NodeClaim, NodePool,
@@ -61,6 +63,9 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
             Check::Settled(verdict) => return Ok(Some(verdict)),
             Check::Retry => return Ok(None),
             Check::Ask => {}
+        }
+        if let Err(verdict) = self.user_data(class, None).await? {
+            return Ok(Some(verdict));
         }
         let uid = class.metadata.uid.as_str();
         let key = validation::content_key(class);
@@ -257,6 +262,31 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
         }
     }
 
+    /// The user data of a node without labels; `Err` when there is none.
+    ///
+    /// DIFFERENCE: user data that cannot be rendered is said on the class, not at the first launch.
+    async fn user_data(
+        &self,
+        class: &EC2NodeClass,
+        max_pods: Option<i64>,
+    ) -> Result<Result<(ClusterInfo, String), Verdict>, Trouble> {
+        let info = self.facts.info().await?;
+        let facts = NodeFacts { max_pods, ..NodeFacts::default() };
+        let claim = NodeClaim::default();
+        let input = BootstrapInput::for_claim(&info, class, &claim, "on-demand", &facts);
+        Ok(match render(&input) {
+            Ok(text) => Ok((info, text)),
+            Err(error) => Err(Verdict {
+                status: ConditionStatus::False,
+                reason: match error {
+                    RenderError::NoServiceCidr => "ClusterCIDRResolutionFailed",
+                    _ => "InvalidUserData",
+                },
+                message: error.to_string(),
+            }),
+        })
+    }
+
     /// What to ask for; `Err` when that settles the condition.
     async fn probe(
         &self,
@@ -286,16 +316,10 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
         let Some((instance_type, image)) = choose(class, &pools, &types) else {
             return Err(Trouble::NoVerdict("no instance type fits the class".into()));
         };
-        let info = self.facts.info().await?;
-        let claim = NodeClaim::default();
-        let facts = NodeFacts {
-            max_pods: Some(instance_type.capacity.get("pods").value()),
-            ..NodeFacts::default()
-        };
-        let input = BootstrapInput::for_claim(&info, class, &claim, "on-demand", &facts);
-        let user_data = match render(&input) {
-            Ok(text) => text,
-            Err(error) => return unusable(error),
+        let pods = instance_type.capacity.get("pods").value();
+        let (info, user_data) = match self.user_data(class, Some(pods)).await? {
+            Ok(rendered) => rendered,
+            Err(verdict) => return Ok(Err(verdict)),
         };
         let dedicated = pools.iter().any(|it| allows_dedicated(it));
         let tags = tags::at_creation(class, &self.cx.settings.cluster_name, "");
@@ -326,16 +350,6 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
             image,
         }))
     }
-}
-
-/// DIFFERENCE: user data that cannot be rendered is said on the class, not at the first launch.
-fn unusable(error: RenderError) -> Result<Result<Probe, Verdict>, Trouble> {
-    let verdict =
-        |reason| Verdict { status: ConditionStatus::False, reason, message: error.to_string() };
-    Ok(Err(match error {
-        RenderError::NoServiceCidr => verdict("ClusterCIDRResolutionFailed"),
-        _ => verdict("InvalidUserData"),
-    }))
 }
 
 /// The type and image to ask for: of what the pools allow (else m5.large or m6g.large, else anything), the first whose

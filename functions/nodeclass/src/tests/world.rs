@@ -372,6 +372,7 @@ impl World {
     }
 
     /// The class `default` with these fields over the usual ones.
+    #[allow(clippy::needless_pass_by_value)] // `json!` reads best in place.
     pub fn add_class(&self, changes: Value) {
         let mut spec = json!({
             "role": "R",
