@@ -1,0 +1,189 @@
+//! `spokeshave local` from outside.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+fn input(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/local").join(name);
+    path.display().to_string()
+}
+
+fn run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_spokeshave")).arg("local").args(args).output().expect("runs")
+}
+
+/// Runs with JSON output on the small catalog.
+fn answer(args: &[&str]) -> (i32, Value) {
+    let catalog = input("catalog.json");
+    let mut all = vec!["--output", "json", "--catalog", &catalog];
+    all.extend(args);
+    let output = run(&all);
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    (
+        output.status.code().expect("exits"),
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{error}")),
+    )
+}
+
+fn write(name: &str, text: &str) -> String {
+    let path = std::env::temp_dir().join(format!("spokeshave-local-{}-{name}", std::process::id()));
+    std::fs::write(&path, text).expect("writes");
+    path.display().to_string()
+}
+
+#[test]
+fn the_first_manifests_of_a_newcomer_settle() {
+    let manifests = input("getting-started.yaml");
+    let (status, it) = answer(&["--manifests", &manifests]);
+    assert_eq!((status, &it["settled"]), (0, &Value::Bool(true)));
+    assert_eq!(it["pods"], serde_json::json!({"running": 5, "pending": 0}));
+    assert_eq!(it["violations"], serde_json::json!([]));
+    let claims = it["nodeClaims"].as_array().expect("a list");
+    assert!(!claims.is_empty());
+    for claim in claims {
+        assert_eq!(claim["nodePool"], "default");
+        assert_eq!(claim["nodeClass"], "default");
+        assert_eq!(claim["capacityType"], "on-demand");
+        assert_eq!(claim["state"], "Initialized");
+        assert!(claim["instanceId"].as_str().expect("text").starts_with("i-"));
+    }
+    let sum: f64 = claims.iter().filter_map(|it| it["pricePerHour"].as_f64()).sum();
+    assert!((it["pricePerHour"].as_f64().expect("a number") - sum).abs() < 1e-9);
+}
+
+#[test]
+fn an_interrupted_spot_node_is_replaced_and_the_broken_event_is_dropped_alone() {
+    let (manifests, broken, spot) = (input("mixed.yaml"), input("broken.json"), input("spot.json"));
+    let (status, it) = answer(&["--manifests", &manifests, "--events", &broken, "--events", &spot]);
+    assert_eq!(status, 0);
+    assert_eq!(it["violations"], serde_json::json!([]));
+    // Ten pods want the pool that no instance type satisfies; everybody else runs.
+    assert_eq!(it["pods"], serde_json::json!({"running": 190, "pending": 10}));
+    let pending = it["pending"].as_array().expect("a list");
+    assert!(
+        pending
+            .iter()
+            .all(|it| it["pod"].as_str().is_some_and(|it| it.starts_with("default/stuck-")))
+    );
+    let timeline = it["timeline"].as_array().expect("a list");
+    let has = |concern: &str, action: &str, object: &str| {
+        timeline.iter().any(|it| {
+            it["concern"] == concern
+                && it["action"] == action
+                && it["object"].as_str().is_some_and(|it| it.starts_with(object))
+        })
+    };
+    assert!(has("provision", "skip", "NodePool/impossible"), "the impossible pool is named");
+    assert!(
+        has("interruption", "mark-unavailable", "Offering/"),
+        "the interrupted offering is left out"
+    );
+    assert!(
+        timeline.iter().any(|it| it["concern"] == "interruption" && it["action"] == "drop"),
+        "{timeline:#?}"
+    );
+    let interrupted = &it["interruptions"][0];
+    assert_eq!(interrupted["kind"], "EC2 Spot Instance Interruption Warning");
+    let id = interrupted["instanceId"].as_str().expect("an id");
+    let claims = it["nodeClaims"].as_array().expect("a list");
+    assert!(claims.iter().all(|it| it["instanceId"] != id), "the interrupted instance is gone");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let (catalog, manifests) = (input("catalog.json"), input("getting-started.yaml"));
+    let args = [
+        "--output",
+        "json",
+        "--catalog",
+        &catalog,
+        "--manifests",
+        &manifests,
+        "--seed",
+        "5",
+        "--faults",
+        "all",
+    ];
+    let (one, two) = (run(&args), run(&args));
+    assert_eq!(one.stdout, two.stdout);
+    assert!(one.status.success());
+}
+
+#[test]
+fn faults_break_no_invariant_and_everything_settles() {
+    let manifests = input("getting-started.yaml");
+    for seed in 1..=12 {
+        let seed = seed.to_string();
+        let (status, it) = answer(&["--manifests", &manifests, "--faults", "all", "--seed", &seed]);
+        assert_eq!(it["violations"], serde_json::json!([]), "seed {seed}");
+        assert_eq!((status, &it["pods"]["running"]), (0, &5.into()), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_broken_manifest_starts_nothing_and_names_the_place() {
+    let text = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata:\n  name: p\nspec:\n  template:\n    spec:\n      \
+                requirements: []\n      nodeClassRef:\n        group: karpenter.k8s.aws\n        kind: EC2NodeClass\n  limits:\n    cpu: lots\n";
+    let path = write("broken.yaml", text);
+    let output = run(&["--manifests", &path]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{error}");
+    for part in [path.as_str(), "NodePool/p", "spec."] {
+        assert!(error.contains(part), "{error}");
+    }
+    std::fs::remove_file(&path).expect("removes");
+}
+
+#[test]
+fn what_cannot_be_used_is_said() {
+    let manifests = input("getting-started.yaml");
+    for (args, part) in [
+        (vec!["--manifests", &manifests, "--faults", "gremlins"], "gremlins"),
+        (vec!["--manifests", &manifests, "--until", "soon"], "--until"),
+        (vec!["--manifests", &manifests, "--at", "90s"], "--at 90s"),
+        (vec!["--manifests", "no-such-file.yaml"], "no-such-file.yaml"),
+        (vec!["--manifests", &manifests, "--region", "xx-nowhere-1"], "xx-nowhere-1"),
+    ] {
+        let output = run(&args);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
+        assert!(error.contains(part), "{args:?}: {error}");
+    }
+    let event = write("out-of-range.json", r#"{"detail": {"instance-id": "{{instance:99}}"}}"#);
+    let catalog = input("catalog.json");
+    let output = run(&["--manifests", &manifests, "--catalog", &catalog, "--events", &event]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("{{instance:99}}"));
+    std::fs::remove_file(&event).expect("removes");
+}
+
+#[test]
+fn manifests_can_come_and_go_later() {
+    let manifests = input("getting-started.yaml");
+    let gone = write(
+        "gone.yaml",
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: inflate\n  annotations:\n    spokeshave.dev/delete: \"true\"\n",
+    );
+    let at = format!("10m={gone}");
+    let (status, it) = answer(&["--manifests", &manifests, "--at", &at]);
+    assert_eq!(status, 0);
+    assert_eq!(it["pods"], serde_json::json!({"running": 0, "pending": 0}));
+    assert_eq!(it["nodeClaims"], serde_json::json!([]), "empty nodes go");
+    assert_eq!(it["pricePerHour"], 0.0);
+    std::fs::remove_file(&gone).expect("removes");
+}
+
+#[test]
+fn with_a_duration_the_state_at_the_end_is_judged() {
+    let manifests = input("getting-started.yaml");
+    let (status, it) = answer(&["--manifests", &manifests, "--until", "20s"]);
+    assert_eq!((status, &it["settled"]), (1, &Value::Bool(false)));
+    assert_eq!(it["pods"], serde_json::json!({"running": 0, "pending": 5}));
+    let (status, it) = answer(&["--manifests", &manifests, "--until", "30m"]);
+    assert_eq!((status, &it["settled"]), (0, &Value::Bool(true)));
+}
