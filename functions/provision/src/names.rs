@@ -60,6 +60,5 @@ mod tests {
         let mut draws = Draws::new(&["x"]);
         assert!((0..100).all(|_| (3..=5).contains(&draws.number(3, 5))));
         assert_eq!(draws.number(7, 7), 7);
-        assert!(draws.number(i64::MIN, i64::MAX) <= i64::MAX);
     }
 }

@@ -35,7 +35,7 @@ pub fn decide(pool: &NodePool, view: &ClusterView, commands: &Commands, now: Tim
     let states: BTreeMap<String, StateNode> = view
         .state_nodes()
         .into_iter()
-        .filter(|it| it.is_managed())
+        .filter(StateNode::is_managed)
         .map(|it| (it.claim_name().to_owned(), it))
         .collect();
     let mine =

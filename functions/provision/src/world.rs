@@ -123,6 +123,9 @@ impl Versions {
     }
 }
 
+/// The types of a class, or why they cannot be listed.
+type Listed = Result<Arc<[Arc<InstanceType>]>, String>;
+
 /// What can be bought, and until when something cannot.
 pub struct Market {
     pub pools: Vec<PoolInput>,
@@ -154,7 +157,7 @@ pub async fn market(
     let next_expiry = market.unavailable.iter().map(|it| it.1).filter(|it| *it > now).min();
     let wanted: BTreeSet<&str> =
         ready.iter().map(|it| it.spec.template.spec.node_class_ref.name.as_str()).collect();
-    let mut types: BTreeMap<&str, Result<Arc<[Arc<InstanceType>]>, String>> = BTreeMap::new();
+    let mut types: BTreeMap<&str, Listed> = BTreeMap::new();
     for name in wanted {
         let class = view.node_classes.values().find(|it| it.metadata.name == name);
         let list = match class {

@@ -3,6 +3,9 @@
 //! `cargo bench -p spokeshave-scheduling` prints the time of one solve and of its set-up; pods per second follow.
 //! Peak memory is printed by the example `mix` (`cargo run --release --example mix`).
 
+// Fields are written where they are used.
+#![allow(clippy::needless_pass_by_value)]
+
 #[path = "../tests/common/mod.rs"]
 mod common;
 

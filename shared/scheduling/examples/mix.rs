@@ -1,6 +1,9 @@
 //! One solve of the reproducible mix, with times and peak memory: `mix [PODS]`, and `mix cluster` for 2,000 pods against
 //! 5,000 nodes with 100,000 running pods after 100 changes.
 
+// Fields are written where they are used.
+#![allow(clippy::needless_pass_by_value)]
+
 #[path = "../tests/common/mod.rs"]
 mod common;
 

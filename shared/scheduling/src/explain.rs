@@ -56,17 +56,8 @@ impl Run<'_, '_> {
                 continue;
             };
             let requests = self.shapes[shape].requests.clone();
-            let mut relaxed = false;
-            let found = self.fit(
-                template,
-                shape,
-                joined,
-                &mut choices,
-                &slots,
-                requests,
-                &[],
-                Some(&mut relaxed),
-            );
+            let found =
+                self.fit(template, shape, joined, &mut choices, &slots, requests, &[], true);
             match found {
                 Some(Ok(fit)) => {
                     let n_types = self.planner.templates[template].types_of(&fit.slots).len();

@@ -489,13 +489,8 @@ impl Run<'_, '_> {
                 continue;
             }
             let shape = self.entries[at].shape;
-            if !by_shape.contains_key(&shape) {
-                let text = self.zone_of(shape, key);
-                by_shape.insert(shape, text);
-            }
-            if let Some(zone) = by_shape.get(&shape) {
-                *all.entry(zone.clone()).or_default() += 1;
-            }
+            let zone = by_shape.entry(shape).or_insert_with(|| self.zone_of(shape, key));
+            *all.entry(zone.clone()).or_default() += 1;
         }
         all
     }

@@ -91,6 +91,9 @@ pub(crate) enum Trial {
 /// Choices of topology for one pod, by what the claim was before: valid until something is placed.
 pub(crate) type Choices = SmallVec<[(SetId, Option<SetId>); 8]>;
 
+/// Requirements, tolerations, ports and requests: what makes a pod fit a claim, topology aside.
+type FitKey = (SetId, Option<Requirement>, usize, Vec<HostPort>, usize);
+
 #[derive(Debug)]
 pub(crate) struct Run<'p, 'a> {
     pub(crate) planner: &'p mut Planner<'a>,
@@ -102,7 +105,7 @@ pub(crate) struct Run<'p, 'a> {
     pub(crate) order: Vec<usize>,
     tolerations: FxHashMap<Vec<Toleration>, usize>,
     requests_ids: FxHashMap<Amounts, usize>,
-    fits: FxHashMap<(SetId, Option<Requirement>, usize, Vec<HostPort>, usize), usize>,
+    fits: FxHashMap<FitKey, usize>,
     /// Resources that any pod of the batch asks for.
     pub(crate) active: Vec<usize>,
     /// The least that any pod asks for, per resource.

@@ -49,7 +49,7 @@ struct Steps {
 }
 
 impl Steps {
-    fn new(amounts: impl Iterator<Item = i128> + Clone) -> Self {
+    fn new(amounts: &(impl Iterator<Item = i128> + Clone)) -> Self {
         let distinct: BTreeSet<i128> = amounts.clone().collect();
         let slots = distinct
             .iter()
@@ -69,6 +69,11 @@ impl Steps {
         self.slots.get(self.amounts.partition_point(|it| *it < amount))
     }
 }
+
+/// Reserved offerings: (slot, reservation).
+type Reserved = Vec<(usize, usize)>;
+/// Offerings (position, requirements) that override capacity and overhead alike.
+type Overridden = (Option<Resources>, Option<Resources>, Vec<(usize, SetId)>);
 
 /// What a requirement set leaves of a template's slots.
 #[derive(Clone, Debug)]
@@ -95,7 +100,7 @@ pub(crate) struct Template {
     pub(crate) reservations: Vec<String>,
     pub(crate) has_min_values: bool,
     steps: Vec<Steps>,
-    offering_classes: Vec<(SetId, Bits, Vec<(usize, usize)>)>,
+    offering_classes: Vec<(SetId, Bits, Reserved)>,
     meeting: FxHashMap<Requirement, Bits>,
     left: FxHashMap<SetId, Arc<Left>>,
     values: FxHashMap<String, Arc<Vec<(String, Bits)>>>,
@@ -173,8 +178,7 @@ impl Template {
             if type_.requirements.intersects(&requirements).is_err() {
                 continue;
             }
-            let mut groups: Vec<(Option<Resources>, Option<Resources>, Vec<(usize, SetId)>)> =
-                vec![(None, None, Vec::new())];
+            let mut groups: Vec<Overridden> = vec![(None, None, Vec::new())];
             let mut compatible = false;
             for (at, offering) in type_.offerings.iter().enumerate().filter(|it| usable(it.1)) {
                 let overrides = (offering.capacity.as_deref(), offering.overhead.as_deref());
@@ -183,7 +187,11 @@ impl Template {
                 match groups.iter_mut().find(|(a, b, _)| (a.as_ref(), b.as_ref()) == overrides) {
                     Some((_, _, list)) => list.push((at, class)),
                     None => {
-                        groups.push((overrides.0.cloned(), overrides.1.cloned(), vec![(at, class)]))
+                        groups.push((
+                            overrides.0.cloned(),
+                            overrides.1.cloned(),
+                            vec![(at, class)],
+                        ));
                     }
                 }
             }
@@ -297,7 +305,8 @@ impl Template {
         self.steps = (0..dims.len())
             .map(|dim| {
                 Steps::new(
-                    self.slots
+                    &self
+                        .slots
                         .iter()
                         .map(|slot| slot.allocatable[dim] - overheads[slot.daemon_group].0[dim]),
                 )
@@ -332,7 +341,7 @@ impl Template {
                     .iter()
                     .map(|slot| self.types[slot.type_at].capacity.get(name).nanos())
                     .collect();
-                let steps = Steps::new(amounts.iter().copied());
+                let steps = Steps::new(&amounts.iter().copied());
                 (name.to_owned(), amounts, steps)
             })
             .collect();

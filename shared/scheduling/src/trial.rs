@@ -415,7 +415,7 @@ impl Run<'_, '_> {
         let (held, ordered) = (claim.held.clone(), claim.ordered.is_some());
         let before = claim.slots.clone();
         let fit =
-            self.fit(template, shape, joined, choices, &slots, requests, &held, None)?.ok()?;
+            self.fit(template, shape, joined, choices, &slots, requests, &held, false)?.ok()?;
         if ordered && (fit.set != base || fit.slots != before) {
             return None;
         }
@@ -475,10 +475,9 @@ impl Run<'_, '_> {
         slots: &Bits,
         requests: Amounts,
         held: &[usize],
-        relax_min_values: Option<&mut bool>,
+        relaxing: bool,
     ) -> Option<Result<Fit, String>> {
         let n_places = self.shapes[shape].places.len().max(1);
-        let relaxing = relax_min_values.is_some();
         let mut refusal = None;
         for place in 0..n_places {
             let mut set = joined;
@@ -646,17 +645,7 @@ impl Run<'_, '_> {
         for template in 0..self.planner.templates.len() {
             let Some((slots, joined)) = self.new_slots(template, shape) else { continue };
             let requests = self.shapes[shape].requests.clone();
-            let mut relaxed = false;
-            let fit = self.fit(
-                template,
-                shape,
-                joined,
-                choices,
-                &slots,
-                requests,
-                &[],
-                Some(&mut relaxed),
-            );
+            let fit = self.fit(template, shape, joined, choices, &slots, requests, &[], true);
             match fit {
                 None => {}
                 Some(Err(why)) => return Trial::Deferred(why),

@@ -1,5 +1,8 @@
 //! Packing of the reproducible mix (`spec` scheduling 25).
 
+// Fields are written where they are used.
+#![allow(clippy::needless_pass_by_value)]
+
 mod common;
 
 use common::{Draws, benchmark_pool, catalogue_f, diverse, input, options, preference};

@@ -1,5 +1,8 @@
 //! The joined state of nodes and claims, changed object by object (`spec` scheduling 18).
 
+// Fields are written where they are used.
+#![allow(clippy::needless_pass_by_value)]
+
 mod common;
 
 use std::sync::Arc;

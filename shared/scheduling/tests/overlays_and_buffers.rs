@@ -1,5 +1,8 @@
 //! NodeOverlays and CapacityBuffers (`spec` scheduling 20 and 21, api 14 and 15).
 
+// Fields are written where they are used.
+#![allow(clippy::needless_pass_by_value)]
+
 mod common;
 
 use std::{collections::BTreeMap, sync::Arc};

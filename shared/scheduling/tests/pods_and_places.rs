@@ -1,5 +1,8 @@
 //! Requests, taints, host ports, volumes and eligibility (`spec` scheduling 3 to 6, 9).
 
+// Fields are written where they are used.
+#![allow(clippy::needless_pass_by_value)]
+
 mod common;
 
 use std::sync::Arc;
@@ -377,7 +380,7 @@ fn volumes_decide_where_claims_may_be() {
             None => assert!(reason(&solution, "p").contains("not in"), "{what}"),
             Some("") => assert_eq!(requirement(&solution, 0, ZONE), "", "{what}"),
             Some(zone) => {
-                assert_eq!(requirement(&solution, 0, ZONE), format!("{ZONE} {zone}"), "{what}")
+                assert_eq!(requirement(&solution, 0, ZONE), format!("{ZONE} {zone}"), "{what}");
             }
         }
     }

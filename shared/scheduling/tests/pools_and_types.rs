@@ -1,5 +1,8 @@
 //! Preferences, pools, daemons, the loop, types, reservations and claims (`spec` scheduling 8, 11 to 15, 23, appendix A).
 
+// Fields are written where they are used.
+#![allow(clippy::needless_pass_by_value)]
+
 mod common;
 
 use std::sync::Arc;
@@ -674,7 +677,7 @@ fn the_claim_that_is_created() {
     let bounds = json!({"spec": {"template": {"spec": {"requirements": [
         {"key": n, "operator": "Gt", "values": ["3"]}, {"key": n, "operator": "Lt", "values": ["5"]}]}}}});
     let solution = plan_new(bounds, &catalogue_d(), [pod("p", &[], json!({}))]);
-    assert_eq!(solution.new_claims[0].claim_labels(|from, to| from.max(to))[n], "4");
+    assert_eq!(solution.new_claims[0].claim_labels(i64::max)[n], "4");
     assert_eq!(
         api(&solution, n),
         [("Gte".to_owned(), vec!["4".to_owned()]), ("Lte".to_owned(), vec!["4".to_owned()])]

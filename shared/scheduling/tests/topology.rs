@@ -1,5 +1,8 @@
 //! Spread, affinity and anti-affinity (`spec` scheduling 7).
 
+// Fields are written where they are used.
+#![allow(clippy::needless_pass_by_value)]
+
 mod common;
 
 use std::sync::Arc;
