@@ -381,10 +381,9 @@ impl World {
                     && let Some(queue) = inner.queues.get_mut(&task.concern)
                 {
                     queue.lost();
-                    let next = queue.next_visible();
-                    if let Some(next) = next {
-                        inner.poll_at(task.concern, next);
-                    }
+                    // A look now plans the next one.
+                    let now = inner.now;
+                    inner.poll_at(task.concern, now);
                 }
             }
             Happening::Poll(concern) => {
@@ -488,13 +487,12 @@ impl World {
                     }
                 }
             });
-            let next = queue.next_visible();
-            let running = queue.running < queue.source.max_concurrency;
+            let next = queue.next_visible(now);
             if shuffle {
                 inner.random = random;
             }
             let Some(batch) = batch else {
-                if let Some(next) = next.filter(|next| *next > now && running) {
+                if let Some(next) = next {
                     inner.poll_at(concern, next);
                 }
                 return;
@@ -540,10 +538,7 @@ impl World {
                 let back_off = SignedDuration::from_secs(20);
                 if let Some(queue) = inner.queues.get_mut(&task.concern) {
                     queue.finish(&task.batch, &answer, now, back_off);
-                    let next = queue.next_visible();
-                    if let Some(next) = next {
-                        inner.poll_at(task.concern, next);
-                    }
+                    inner.poll_at(task.concern, now);
                 }
             }
         }
@@ -552,10 +547,8 @@ impl World {
     fn lost(&self, inner: &mut Inner, concern: Concern) {
         if let Some(queue) = inner.queues.get_mut(&concern) {
             queue.lost();
-            let next = queue.next_visible();
-            if let Some(next) = next {
-                inner.poll_at(concern, next);
-            }
+            let now = inner.now;
+            inner.poll_at(concern, now);
         }
     }
 }

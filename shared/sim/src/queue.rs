@@ -41,9 +41,9 @@ impl Queue {
         }
     }
 
-    /// When the next message becomes visible, if any is waiting.
-    pub fn next_visible(&self) -> Option<Timestamp> {
-        self.messages.values().map(|it| it.visible).min()
+    /// When the next message that is hidden at `now` becomes visible, if there is one.
+    pub fn next_visible(&self, now: Timestamp) -> Option<Timestamp> {
+        self.messages.values().map(|it| it.visible).filter(|it| *it > now).min()
     }
 
     /// Takes a batch that is visible at `now`, in the order that `shuffle` gives.
