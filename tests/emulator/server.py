@@ -3,7 +3,7 @@
     server.py PORT [READY_FILE]
 
 Serves on loopback. Added to moto: fleets that find no capacity, the price order of overrides, client tokens that launch
-once, the parameters by which EKS names its images, and capacity reservations (none). Then it makes what a stack has:
+once, the parameters by which EKS names its images, and capacity reservations (none). Its instance types are fewer. Then it makes what a stack has:
 cluster, network, queues, table and bus. When all is there, READY_FILE is written.
 
 `POST /_control/no-capacity` takes a list of [instance type, zone]: EC2 has none of these from then on.
@@ -16,6 +16,7 @@ import urllib.request
 
 import boto3
 from moto.core.responses import ActionResult
+from moto.ec2.models import instance_types
 from moto.ec2.models.fleets import Fleet
 from moto.ec2.responses.fleets import Fleets
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -56,6 +57,7 @@ create_fleet_of_moto = Fleets.create_fleet
 
 
 def create_fleet(responses):
+    responses.error_on_dryrun()
     token = responses._get_param("ClientToken")
     if token in fleets_by_token:
         return ActionResult(fleets_by_token[token])
@@ -81,6 +83,13 @@ def create_fleet(responses):
 
 Fleet.get_launch_spec_counts = launch_spec_counts
 Fleets.create_fleet = create_fleet
+
+
+# moto answers all 1,395 types at once, without pages; that takes longer than any call of AWS.
+FAMILIES = {"c5", "c6g", "c7g", "g4dn", "inf2", "m5", "m5d", "m6g", "p3", "r5", "t3", "t4g"}
+for name in list(instance_types.INSTANCE_TYPES):
+    if name.split(".")[0] not in FAMILIES:
+        del instance_types.INSTANCE_TYPES[name]
 
 
 def no_reservations(_responses):

@@ -287,8 +287,8 @@ async fn a_fleet_launches_once_and_says_what_had_no_capacity() {
     assert!(subnets.iter().all(|it| it.available_addresses > 0 && !it.zone_id.is_empty()));
     let groups = ec2.describe_security_groups(&[discovery]).await.expect("groups");
     let groups: Vec<String> = groups.into_iter().map(|it| it.id).collect();
-    let images =
-        ec2.describe_images(&[], &["amazon".into()], &[Filter::new("architecture", &["x86_64"])]);
+    let (owners, filters) = (["amazon".into()], [Filter::new("architecture", &["x86_64"])]);
+    let images = ec2.describe_images(&[], &owners, &filters);
     let image = images.await.expect("images").into_iter().next().expect("an image");
 
     let tags = Tags::from([
@@ -336,7 +336,8 @@ async fn a_fleet_launches_once_and_says_what_had_no_capacity() {
     let repeated = ec2.create_fleet(&request).await.expect("answered");
     assert_eq!(repeated.instances, answer.instances);
 
-    let launched = ec2.find_instances(&[Filter::new("tag:spokeshave.dev/launch", &["attempt-1"])]);
+    let by_attempt = [Filter::new("tag:spokeshave.dev/launch", &["attempt-1"])];
+    let launched = ec2.find_instances(&by_attempt);
     let launched = launched.await.expect("found");
     assert_eq!(launched.len(), 2);
     assert!(launched.iter().all(|it| {
@@ -388,7 +389,7 @@ async fn a_fleet_launches_once_and_says_what_had_no_capacity() {
 async fn instance_types_are_read_with_what_the_catalog_needs() {
     let ec2 = Ec2Api::new(&connection().await);
     let types = ec2.describe_instance_types().await.expect("types");
-    assert!(types.len() > 500, "{}", types.len());
+    assert!(types.len() > 50, "{}", types.len());
     let find = |name: &str| types.iter().find(|it| it.name == name).expect(name);
     let m5 = find("m5.large");
     assert_eq!((m5.vcpus, m5.memory_mib, m5.hypervisor.as_str()), (2, 8192, "nitro"));

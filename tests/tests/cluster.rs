@@ -153,16 +153,16 @@ async fn objects_are_written_under_preconditions() {
     let mut labelled = (*made).clone();
     labelled.metadata.labels.insert("team".into(), "a".into());
     let labelled =
-        cluster.patch(&made, &labelled, Precondition::ResourceVersion).await.expect("patched");
+        cluster.patch(&*made, &labelled, Precondition::ResourceVersion).await.expect("patched");
     assert_eq!(labelled.metadata.labels["team"], "a");
     assert_eq!(labelled.spec, made.spec);
 
     // Read before the label was there: refused by version, taken by UID.
     let mut stale = (*made).clone();
     stale.metadata.annotations.insert("x".into(), "1".into());
-    let refused = cluster.patch(&made, &stale, Precondition::ResourceVersion).await;
+    let refused = cluster.patch(&*made, &stale, Precondition::ResourceVersion).await;
     assert_eq!(refused, Err(ClusterError::Conflict { object: object.clone() }));
-    let taken = cluster.patch(&made, &stale, Precondition::Uid).await.expect("patched");
+    let taken = cluster.patch(&*made, &stale, Precondition::Uid).await.expect("patched");
     assert_eq!(taken.metadata.labels["team"], "a");
 
     // Another object of the same name.
@@ -177,7 +177,7 @@ async fn objects_are_written_under_preconditions() {
     let mut with_status = (*taken).clone();
     with_status.status.provider_id = "aws:///us-west-2a/i-0123456789abcdef0".into();
     with_status.metadata.labels.insert("not".into(), "written".into());
-    let told = cluster.patch_status(&taken, &with_status, Precondition::ResourceVersion).await;
+    let told = cluster.patch_status(&*taken, &with_status, Precondition::ResourceVersion).await;
     let told = told.expect("patched");
     assert_eq!(told.status.provider_id, with_status.status.provider_id);
     assert!(!told.metadata.labels.contains_key("not"));
@@ -193,10 +193,10 @@ async fn objects_are_written_under_preconditions() {
     assert!(deleting.metadata.deleting());
     let mut finished = (*deleting).clone();
     finished.metadata.finalizers.clear();
-    cluster.patch(&deleting, &finished, Precondition::ResourceVersion).await.expect("let go");
+    cluster.patch(&*deleting, &finished, Precondition::ResourceVersion).await.expect("let go");
     assert_eq!(cluster.get::<NodeClaim>(&key).await.expect("read"), None);
     cluster.delete::<NodeClaim>(&key, &there.metadata.uid, None).await.expect("gone is done");
-    let gone = cluster.patch(&deleting, &finished, Precondition::Uid).await;
+    let gone = cluster.patch(&*deleting, &finished, Precondition::Uid).await;
     assert_eq!(gone, Err(ClusterError::NotFound { object }));
 }
 
@@ -204,8 +204,15 @@ async fn objects_are_written_under_preconditions() {
 async fn the_server_defaults_and_refuses_by_our_crds() {
     let cluster = with_crds().await;
     let made = cluster.create(&node_pool("defaulted")).await.expect("created");
-    assert_eq!(made.spec.disruption.budgets.len(), 1);
-    assert_eq!(made.spec.disruption.budgets[0].nodes, "10%");
+    let stored = serde_json::to_value(&*made).expect("JSON");
+    assert_eq!(
+        stored["spec"]["disruption"],
+        json!({
+            "budgets": [{"nodes": "10%"}],
+            "consolidateAfter": "0s",
+            "consolidationPolicy": "WhenEmptyOrUnderutilized",
+        })
+    );
     assert_eq!(made.spec.template.spec.requirements.len(), 1);
 
     let mut broken = node_pool("broken");
@@ -238,7 +245,7 @@ async fn slim_kinds_change_only_what_differs() {
         effect: TaintEffect::NoSchedule,
         ..Taint::default()
     });
-    cluster.patch(&node, &tainted, Precondition::ResourceVersion).await.expect("patched");
+    cluster.patch(&*node, &tainted, Precondition::ResourceVersion).await.expect("patched");
     let stored = raw.call(Method::GET, "/api/v1/nodes/slim", &Value::Null).await.expect("read");
     assert_eq!(stored["spec"]["podCIDR"], "10.0.0.0/24");
     let taints = stored["spec"]["taints"].as_array().expect("taints");
@@ -419,7 +426,7 @@ async fn watches_tell_what_changed_and_go_on_where_they_were() {
     assert_eq!(created, WatchEvent::Changed(expected));
     let mut finished = (*made).clone();
     finished.metadata.finalizers.clear();
-    let finished = cluster.patch(&made, &finished, Precondition::Uid).await.expect("patched");
+    let finished = cluster.patch(&*made, &finished, Precondition::Uid).await.expect("patched");
     let changed = until(&watches, |it| named(it, "watched")).await;
     let expected = Change::NodeClaim { old: Some(made.clone()), new: Some(finished) };
     assert_eq!(changed, WatchEvent::Changed(expected));
