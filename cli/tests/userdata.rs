@@ -213,7 +213,9 @@ fn the_catalog_gives_the_pod_count() {
     assert!(raw.contains("--max-pods=7'"), "{raw}");
     let more = ["--instance-type", "other.type", "--catalog", &catalog];
     let (status, _) = userdata(Format::Text, "catalog-none", POOL, &spec, &more);
-    assert!(status.expect_err("fails").to_string().contains("\"other.type\" is not in the catalog"));
+    assert!(
+        status.expect_err("fails").to_string().contains("\"other.type\" is not in the catalog")
+    );
 }
 
 #[test]
@@ -237,7 +239,8 @@ fn what_cannot_be_rendered_is_named() {
 #[test] // B-066; aws-nodeclass 28
 fn iam_prints_one_document_per_function() {
     let long = "c".repeat(100);
-    let args = ["iam", "--cluster-name", &long, "--account", "111122223333", "--region", "us-gov-west-1"];
+    let args =
+        ["iam", "--cluster-name", &long, "--account", "111122223333", "--region", "us-gov-west-1"];
     let (status, text) = run(Format::Json, &args);
     assert_eq!(status, Ok(ExitStatus::Answered));
     let documents: Value = serde_json::from_str(&text).expect("JSON");
