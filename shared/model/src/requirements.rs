@@ -394,7 +394,7 @@ impl Requirements {
             let absent = |it: &Requirement| {
                 matches!(it.operator(), Operator::NotIn | Operator::DoesNotExist)
             };
-            if !mine.intersects(theirs) && !(absent(mine) && absent(theirs)) {
+            if !(mine.intersects(theirs) || absent(mine) && absent(theirs)) {
                 return Err(Incompatible::Disjoint {
                     key: key.clone(),
                     incoming: Box::new(theirs.clone()),

@@ -559,7 +559,17 @@ impl Ec2 for Ports {
 
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, AwsError> {
         self.aws("ec2", "CreateFleet", FLEET_CALL).await?;
-        self.world.borrow_mut().launch(request)
+        let mut world = self.world.borrow_mut();
+        if request.dry_run
+            && let Some(count) = world.calls.get_mut("CreateFleet")
+        {
+            // A dry run buys nothing and is not counted.
+            *count -= 1;
+            if *count == 0 {
+                world.calls.remove("CreateFleet");
+            }
+        }
+        world.launch(request)
     }
 
     async fn dry_run_instances(
