@@ -98,7 +98,7 @@ fn every_key_of_the_contract_is_there() {
         json!({"instanceType": "m.small", "zone": "a", "capacityType": "spot", "pricePerHour": 0.03})
     );
     assert_eq!(
-        claim["requirements"][1],
+        claim["requirements"][2],
         json!({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand", "spot"], "minValues": null})
     );
     assert!(claim["labels"]["example.com/tier"].is_string());
