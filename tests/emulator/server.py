@@ -3,8 +3,8 @@
     server.py PORT [READY_FILE]
 
 Serves on loopback. Added to moto: fleets that find no capacity, the price order of overrides, client tokens that launch
-once, the parameters by which EKS names its images, and capacity reservations (none). Its instance types are fewer. Then it makes what a stack has:
-cluster, network, queues, table and bus. When all is there, READY_FILE is written.
+once, the parameters by which EKS names its images, and capacity reservations (none). Its instance types are fewer. Then
+it makes what a stack has: cluster, network, queues, table and bus. When all is there, READY_FILE is written.
 
 `POST /_control/no-capacity` takes a list of [instance type, zone]: EC2 has none of these from then on.
 """
@@ -90,6 +90,10 @@ FAMILIES = {"c5", "c6g", "c7g", "g4dn", "inf2", "m5", "m5d", "m6g", "p3", "r5", 
 for name in list(instance_types.INSTANCE_TYPES):
     if name.split(".")[0] not in FAMILIES:
         del instance_types.INSTANCE_TYPES[name]
+backend = instance_types.InstanceTypeBackend
+backend.instance_types = [
+    it for it in backend.instance_types if it["InstanceType"].split(".")[0] in FAMILIES
+]
 
 
 def no_reservations(_responses):
