@@ -1,5 +1,8 @@
 //! Admission as `spec` api says it, case by case: what is refused and with which words, what is let through, what is filled in.
 
+// Tables read best with the values in place.
+#![allow(clippy::needless_pass_by_value)]
+
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};

@@ -41,7 +41,7 @@ fn spec() -> Schema {
     )]);
     Schema::object(&[
         ("nodeClassRef", "The class that says how the instance is made.", node_class_ref()),
-        ("requirements", "What the node's labels must be.", requirements(Keys::NodeClaim)),
+        ("requirements", "What the node's labels must be.", requirements(Keys::Claim)),
         ("resources", "", resources),
         ("taints", "Taints of the node.", taints()),
         ("startupTaints", "Taints that something else takes away.", taints()),

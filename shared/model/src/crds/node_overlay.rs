@@ -23,7 +23,7 @@ pub(super) fn crd() -> Crd {
         (
             "requirements",
             "Which instance types and offerings are meant; an empty list means all.",
-            requirements(Keys::NodeOverlay),
+            requirements(Keys::Overlay),
         ),
         (
             "price",

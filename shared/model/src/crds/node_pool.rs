@@ -71,7 +71,7 @@ fn spec() -> Schema {
 
 fn template() -> Schema {
     let metadata = Schema::object(&[
-        ("labels", "Labels of the nodes.", Keys::NodePool.on_map(label_map().atomic())),
+        ("labels", "Labels of the nodes.", Keys::Pool.on_map(label_map().atomic())),
         ("annotations", "Annotations of the nodes.", Schema::map(Schema::text())),
     ]);
     let class = node_class_ref()
@@ -82,7 +82,7 @@ fn template() -> Schema {
         (
             "requirements",
             "What the nodes' labels must be; an empty list allows everything.",
-            requirements(Keys::NodePool),
+            requirements(Keys::Pool),
         ),
         ("taints", "Taints of the nodes, which pods must tolerate.", taints()),
         (

@@ -39,16 +39,16 @@ const NOT_IN_OVERLAYS: usize = 6;
 /// Which keys a kind allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keys {
-    NodePool,
-    NodeClaim,
-    NodeOverlay,
+    Pool,
+    Claim,
+    Overlay,
 }
 
 impl Keys {
     fn aws(self) -> &'static [&'static str] {
         match self {
-            Self::NodePool | Self::NodeClaim => AWS_KEYS,
-            Self::NodeOverlay => &AWS_KEYS[..AWS_KEYS.len() - NOT_IN_OVERLAYS],
+            Self::Pool | Self::Claim => AWS_KEYS,
+            Self::Overlay => &AWS_KEYS[..AWS_KEYS.len() - NOT_IN_OVERLAYS],
         }
     }
 
@@ -64,7 +64,7 @@ impl Keys {
             ),
             "label domain \"karpenter.sh\" is restricted",
         )];
-        if self == Self::NodePool {
+        if self == Self::Pool {
             rules.push((
                 format!("{variable} != 'karpenter.sh/nodepool'"),
                 "label \"karpenter.sh/nodepool\" is restricted",
@@ -115,7 +115,7 @@ pub(super) fn requirements(keys: Keys) -> Schema {
             Schema::list(Schema::text()).atomic(),
         ),
     ];
-    if keys != Keys::NodeOverlay {
+    if keys != Keys::Overlay {
         fields.push((
             "minValues",
             "Least number of different values that the instance types of a claim must offer. Alpha.",
@@ -124,7 +124,7 @@ pub(super) fn requirements(keys: Keys) -> Schema {
     }
     let item = Schema::object(&fields).required(&["key", "operator"]);
     let mut list = Schema::list(item).max_items(100).atomic();
-    if keys == Keys::NodeOverlay {
+    if keys == Keys::Overlay {
         list = list.rule(
             "self.all(it, it.operator == 'NotIn' ? it.values.size() != 0 : true)",
             "requirements with operator 'NotIn' must have a value defined",
@@ -134,7 +134,7 @@ pub(super) fn requirements(keys: Keys) -> Schema {
         "self.all(it, it.operator == 'In' ? it.values.size() != 0 : true)",
         "requirements with operator 'In' must have a value defined",
     );
-    if keys == Keys::NodeOverlay {
+    if keys == Keys::Overlay {
         // No comma before "or" here.
         return list.rule(
             BOUNDS,
