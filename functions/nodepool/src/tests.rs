@@ -1,3 +1,6 @@
+// Objects read best with their fields in place.
+#![allow(clippy::needless_pass_by_value)]
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use spokeshave_lambda::SqsRecord;

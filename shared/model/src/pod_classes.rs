@@ -229,6 +229,7 @@ mod tests {
         from_value(fields).expect("a pod")
     }
 
+    #[allow(clippy::needless_pass_by_value)] // Objects read best with their fields in place.
     fn owned(api_version: &str, kind: &str, extra: Value) -> Pod {
         let mut value = json!({"metadata": {"name": "p", "namespace": "a", "labels": {"app": "x"},
             "ownerReferences": [{"apiVersion": api_version, "kind": kind, "name": "o", "uid": "u"}]},
