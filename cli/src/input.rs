@@ -239,8 +239,11 @@ fn documents(file: &str, text: &str) -> Result<Vec<Document>, Failure> {
     if !looks_like_json(text) {
         return yaml::parse(text).map_err(failure);
     }
-    // What begins with a brace may also be YAML in flow style.
+    // What begins with a brace may also be YAML in flow style, unless the file says that it is JSON.
     json::parse(text).or_else(|as_json| {
+        if file.ends_with(".json") {
+            return Err(failure(as_json));
+        }
         yaml::parse(text).map_err(|as_yaml| {
             let is_yaml = file.ends_with(".yaml") || file.ends_with(".yml");
             failure(if is_yaml { as_yaml } else { as_json })
@@ -368,6 +371,12 @@ mod tests {
     #[test]
     fn flow_style_yaml_is_not_taken_for_broken_json() {
         assert_eq!(references("{apiVersion: v1, kind: Pod, metadata: {name: a}}\n"), ["Pod/a"]);
+    }
+
+    #[test]
+    fn json_files_are_json() {
+        let failure = load_text("a.json", "{\"kind\": \"Pod\",\n}").expect_err("a comma too much");
+        assert!(failure.to_string().starts_with("a.json:2: not JSON: "), "{failure}");
     }
 
     #[test]
