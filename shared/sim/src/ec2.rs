@@ -301,7 +301,6 @@ impl Inner {
                     it.interface_type.as_deref().is_some_and(|kind| kind.starts_with("efa"))
                 }),
                 tags: request.tags.clone(),
-                ..Instance::default()
             };
             let launched = self.now;
             self.machines.insert(
@@ -310,7 +309,7 @@ impl Inner {
                     instance,
                     launched,
                     template: data,
-                    price: *price,
+                    price: if price.is_finite() { *price } else { 0.0 },
                     interrupted: None,
                     terminated: None,
                 },
