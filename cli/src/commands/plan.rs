@@ -310,7 +310,7 @@ fn answer(world: &World, wanted: &[Arc<Pod>], explain: Option<&ObjectKey>) -> (A
             .into_iter()
             .map(|it| PodRow { pod: it.pod.key().to_string(), reason: it.reason })
             .collect(),
-        price_per_hour: solution.price(),
+        price_per_hour: plan_disruption::round(solution.price()),
         solve_millis,
         setup_millis,
         explain: explain

@@ -267,7 +267,9 @@ pub struct Solution {
 impl Solution {
     /// The price of all new claims at their cheapest, in dollars per hour.
     pub fn price(&self) -> f64 {
-        self.new_claims.iter().filter_map(|it| it.cheapest.as_ref()).map(|it| it.price).sum()
+        // An empty sum is -0.0; adding zero takes the sign away.
+        self.new_claims.iter().filter_map(|it| it.cheapest.as_ref()).map(|it| it.price).sum::<f64>()
+            + 0.0
     }
 }
 

@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 use spokeshave_catalog::{Catalog, MarketView, plain};
 use spokeshave_model::{
-    EC2NodeClass, InstanceType, Kind, NodePool, ObjectMeta, Settings, conditions, core::Pod, hash,
+    CapacityType, EC2NodeClass, InstanceType, Kind, NodePool, ObjectMeta, Operator, Requirement,
+    Settings, conditions, core::Pod, hash, labels,
 };
 use spokeshave_scheduling::{
     ClusterView, Object, Options, PoolInput, buffers,
@@ -99,6 +100,16 @@ impl Source {
                     .iter()
                     .map(|it| {
                         let mut it = it.clone();
+                        if !settings.gates.reserved_capacity {
+                            it.offerings.retain(|it| it.capacity_type != CapacityType::Reserved);
+                            let reserved = [CapacityType::Reserved.as_str()];
+                            it.requirements.add(Requirement::new(
+                                labels::CAPACITY_TYPE,
+                                Operator::NotIn,
+                                reserved,
+                            ));
+                        }
+                        narrow(&mut it, &zones);
                         for offering in &mut it.offerings {
                             let empty =
                                 offering.reservation.as_ref().is_some_and(|it| it.count <= 0);
@@ -124,6 +135,23 @@ impl Source {
                 Ok(types.into_iter().map(Arc::new).collect())
             }
         }
+    }
+}
+
+/// Leaves a type the zones of the class's subnets: others are no places for topology either. No zones: all count.
+fn narrow(it: &mut InstanceType, zones: &BTreeSet<&str>) {
+    if zones.is_empty() {
+        return;
+    }
+    it.requirements.add(Requirement::new(labels::ZONE, Operator::In, zones.iter().copied()));
+    let ids: BTreeSet<&str> = it
+        .offerings
+        .iter()
+        .filter(|it| zones.contains(it.zone.as_str()) && !it.zone_id.is_empty())
+        .map(|it| it.zone_id.as_str())
+        .collect();
+    if !ids.is_empty() {
+        it.requirements.add(Requirement::new(labels::ZONE_ID, Operator::In, ids));
     }
 }
 
