@@ -137,10 +137,7 @@ fn string(it: &str, text: &mut String) {
 
 /// Whether a text without quotes is read back as this very text.
 fn is_plain(it: &str) -> bool {
-    let first = match it.chars().next() {
-        Some(first) => first,
-        None => return false,
-    };
+    let Some(first) = it.chars().next() else { return false };
     let starts_well =
         first.is_ascii_alphabetic() || matches!(first, '/' | '_' | '.' | '^' | '$' | '(');
     let starts_well = starts_well || (first.is_ascii_digit() && !is_numeric(it));

@@ -81,7 +81,7 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
     for file in input::sources(&args.files)? {
         let text = read(&file)?;
         for (record, body) in bodies(&text).into_iter().enumerate() {
-            rows.push(judge(&file, record, body, &view, now));
+            rows.push(judge(&file, record, body.as_deref(), &view, now));
         }
     }
     if out.is_json() {
@@ -143,7 +143,7 @@ fn view(cluster: &ClusterInput) -> View {
     view
 }
 
-fn judge(file: &str, record: usize, body: Option<String>, view: &View, now: Timestamp) -> Row {
+fn judge(file: &str, record: usize, body: Option<&str>, view: &View, now: Timestamp) -> Row {
     let row = |kind, instance_ids, actions, error| Row {
         file: file.to_owned(),
         record,
@@ -153,7 +153,7 @@ fn judge(file: &str, record: usize, body: Option<String>, view: &View, now: Time
         delete_message: true,
         error,
     };
-    let message = match body.as_deref().map(parse) {
+    let message = match body.map(parse) {
         Some(Ok(message)) => message,
         Some(Err(error)) => {
             return row("Malformed", Vec::new(), Vec::new(), Some(error.to_string()));

@@ -250,9 +250,7 @@ fn of_waiting_pod(world: &World, pod: &Arc<Pod>) -> Answer {
     }
     if !eligibility::is_provisionable(pod) {
         let reason = pod
-            .condition("PodScheduled")
-            .map(|it| format!("its condition PodScheduled has reason {:?}", it.reason))
-            .unwrap_or_else(|| "kube-scheduler has not looked at it yet".to_owned());
+            .condition("PodScheduled").map_or_else(|| "kube-scheduler has not looked at it yet".to_owned(), |it| format!("its condition PodScheduled has reason {:?}", it.reason));
         return not_ours(&format!("{reason}; Unschedulable is what is waited for"));
     }
     if let Err((why, _)) = eligibility::validate(pod, &world.view) {
@@ -404,7 +402,7 @@ fn about_claim(answer: &mut Answer, claim: &NodeClaim, now: Timestamp) {
     match expires_at(claim) {
         Some(at) if at <= now => answer.add("expiry", format!("expired at {at}")),
         Some(at) => {
-            answer.add("expiry", format!("expires at {at}, in {}", length(at.duration_since(now))))
+            answer.add("expiry", format!("expires at {at}, in {}", length(at.duration_since(now))));
         }
         None => answer.add("expiry", "never expires"),
     }

@@ -344,7 +344,7 @@ fn claim_row(planned: &PlannedClaim, draws: &mut Draws) -> ClaimRow {
         node_pool: planned.nodepool.metadata.name.clone(),
         requirements: claim.spec.requirements.into_iter().map(RequirementRow::from).collect(),
         labels: claim.metadata.labels,
-        taints: claim.spec.taints.to_vec(),
+        taints: claim.spec.taints.clone(),
         requests: claim.spec.resources.requests,
         instance_types: planned.instance_types.iter().map(|it| it.name.clone()).collect(),
         pods: names(&planned.pods),

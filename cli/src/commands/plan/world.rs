@@ -266,7 +266,7 @@ impl World {
                     Verdict::Applied => {}
                     Verdict::Invalid(why) => refused_overlays.push((name, why)),
                     Verdict::Conflict => {
-                        refused_overlays.push((name, overlays::CONFLICT.to_owned()))
+                        refused_overlays.push((name, overlays::CONFLICT.to_owned()));
                     }
                 }
             }
