@@ -35,13 +35,21 @@ pub struct Args {
 /// Prints one policy document per function.
 ///
 /// # Errors
-/// An account that is none.
+/// An account or a role that is none.
 pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
     if let Some(account) = &args.account
         && (account.len() != 12 || !account.bytes().all(|byte| byte.is_ascii_digit()))
     {
         return Err(Failure::new(format!("--account {account}: not an account"))
             .fix("give its twelve digits"));
+    }
+    if let Some(arn) = &args.node_role
+        && !arn.starts_with("arn:")
+        && !arn.contains("${")
+    {
+        return Err(Failure::new(format!("--node-role {arn}: not the ARN of a role")).fix(
+            "give it in full, for instance arn:aws:iam::111122223333:role/KarpenterNodeRole-demo",
+        ));
     }
     let scope = Scope::default().filled(
         args.cluster_name.as_deref(),

@@ -76,7 +76,8 @@ pub const DEFAULT_REGION: &str = "us-east-1";
 
 /// The class that stands in where none is given: AL2023, every zone, nothing special.
 pub fn default_class() -> EC2NodeClass {
-    let mut class = EC2NodeClass { metadata: ObjectMeta::named("default"), ..EC2NodeClass::default() };
+    let mut class =
+        EC2NodeClass { metadata: ObjectMeta::named("default"), ..EC2NodeClass::default() };
     class.spec.ami_selector_terms = vec![AmiSelectorTerm {
         alias: Some("al2023@latest".to_owned()),
         ..AmiSelectorTerm::default()
@@ -152,7 +153,7 @@ fn failure_of_class(manifest: Option<&Manifest>, field: &str, problem: String) -
 }
 
 /// Class, field and type of what is wrong.
-fn class_failure(
+pub fn class_failure(
     class: &EC2NodeClass,
     manifest: Option<&Manifest>,
     error: &CatalogError,
@@ -189,7 +190,7 @@ fn node_class(
 ) -> Result<(EC2NodeClass, Option<Manifest>), Failure> {
     let manifests = input::load(&[path.to_owned()])?;
     let classes: Vec<Manifest> =
-        manifests.into_iter().filter(|it| it.is::<EC2NodeClass>()).collect();
+        manifests.into_iter().filter(Manifest::is::<EC2NodeClass>).collect();
     let wanted = pool.map(|it| it.spec.template.spec.node_class_ref.name.clone());
     let chosen = match &classes[..] {
         [only] => Some(only),
@@ -306,7 +307,9 @@ fn in_zones(
     for it in locations {
         let zones: Vec<&str> = match it.kind.as_str() {
             "region" => everywhere.iter().copied().collect(),
-            "availability-zone-id" => by_id.get(it.location.as_str()).copied().into_iter().collect(),
+            "availability-zone-id" => {
+                by_id.get(it.location.as_str()).copied().into_iter().collect()
+            }
             _ => vec![it.location.as_str()],
         };
         offerings.extend(zones.into_iter().map(|zone| TypeOffering {
@@ -320,12 +323,19 @@ fn in_zones(
 fn prices(path: &Path) -> Result<BTreeMap<String, f64>, Failure> {
     let file = path.display().to_string();
     let text = input::read(&file)?;
-    serde_json::from_str(&text).map_err(|error| {
-        Failure::new(error.to_string())
-            .file(file)
-            .line(u32::try_from(error.line()).unwrap_or(0))
-            .fix("give dollars per hour by type: {\"m5.large\": 0.096}")
-    })
+    let fix = "give dollars per hour by type: {\"m5.large\": 0.096}";
+    let given: BTreeMap<String, serde_json::Value> =
+        serde_json::from_str(&text).map_err(|error| {
+            Failure::new(error.to_string())
+                .file(&file)
+                .line(u32::try_from(error.line()).unwrap_or(0))
+                .fix(fix)
+        })?;
+    let price = |(name, value): (String, serde_json::Value)| match value.as_f64() {
+        Some(price) if price >= 0.0 => Ok((name, price)),
+        _ => Err(Failure::new(format!("{value} is not a price")).file(&file).field(name).fix(fix)),
+    };
+    given.into_iter().map(price).collect()
 }
 
 /// Whether `name` matches a glob of `*` and `?`.

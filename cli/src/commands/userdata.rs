@@ -16,12 +16,13 @@ use spokeshave_catalog::{
 };
 use spokeshave_model::{
     CapacityType, EC2NodeClass, InstanceType, Kind, NodeClaim, NodePool, Requirements, Settings,
-    Taint, TaintEffect, labels,
+    Taint, TaintEffect, labels, resources::PODS,
 };
 use spokeshave_nodeclass::{facts::dns_in, template};
 use spokeshave_ports::ec2::{LaunchBlockDevice, LaunchMetadataOptions};
 use spokeshave_scheduling::any;
 
+use super::instance_types::class_failure;
 use crate::{
     ExitStatus, Failure, Output,
     input::{self, FieldPath, Manifest},
@@ -190,6 +191,7 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
     };
     args.settings.apply(&mut settings)?;
     check_version(&args.kubernetes_version)?;
+    check_range(args.service_cidr.as_deref())?;
     let (pool_manifest, pool): (Manifest, NodePool) =
         one(&args.nodepool, |_| true, "give a file with the NodePool")?;
     let wanted = pool.spec.template.spec.node_class_ref.name.clone();
@@ -257,7 +259,7 @@ fn one<K: Kind>(
     fix: &str,
 ) -> Result<(Manifest, K), Failure> {
     let manifests = input::load(std::slice::from_ref(path))?;
-    let mut found: Vec<Manifest> = manifests.into_iter().filter(|it| it.is::<K>()).collect();
+    let mut found: Vec<Manifest> = manifests.into_iter().filter(Manifest::is::<K>).collect();
     let at = match found.iter().position(|it| preferred(&it.name)) {
         Some(at) => at,
         // One class is meant, whatever its name.
@@ -275,6 +277,22 @@ fn one<K: Kind>(
     let manifest = found.swap_remove(at);
     let object = manifest.typed()?;
     Ok((manifest, object))
+}
+
+/// Whether the service range is one: user data takes it as it is, and a node that was told nonsense never joins.
+fn check_range(cidr: Option<&str>) -> Result<(), Failure> {
+    let is_range = |text: &str| {
+        let (network, prefix) = text.split_once('/')?;
+        let bits = if network.parse::<IpAddr>().ok()?.is_ipv4() { 32 } else { 128 };
+        Some(prefix.parse::<u8>().ok()? <= bits)
+    };
+    match cidr {
+        Some(cidr) if !cidr.is_empty() && is_range(cidr) != Some(true) => {
+            Err(Failure::new(format!("--service-cidr {cidr}: not a range of addresses"))
+                .fix("write it as EKS does, for instance 10.100.0.0/16"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_version(version: &str) -> Result<(), Failure> {
@@ -347,7 +365,8 @@ fn node_facts(
                 .file(path.display().to_string())
                 .fix("name one that the catalog has with --instance-type"));
         };
-        return Ok(NodeFacts { max_pods: Some(pods(it)), ..NodeFacts::default() });
+        let max_pods = it.capacity.0.get(PODS).map(|count| count.value());
+        return Ok(NodeFacts { max_pods, ..NodeFacts::default() });
     }
     let region = settings.region.as_str();
     let Some(catalog) = Catalog::builtin(region) else {
@@ -355,10 +374,9 @@ fn node_facts(
             .fix("name another region with --region, or give a catalog with --catalog"));
     };
     let view = MarketView::new(settings, Timestamp::UNIX_EPOCH);
-    let resolved = catalog.resolve(class, &view, |it| it == name).map_err(|error| {
-        let field: FieldPath = FieldPath::root();
-        manifest.failure(&field, chain(&error)).fix("correct spec.kubelet")
-    })?;
+    let resolved = catalog
+        .resolve(class, &view, |it| it == name)
+        .map_err(|error| class_failure(class, Some(manifest), &error))?;
     let Some(it) = resolved.types.first() else {
         return Err(Failure::new(format!("instance type {name:?} is not known in {region}"))
             .fix("name another one with --instance-type, or give a catalog with --catalog"));
@@ -371,14 +389,10 @@ fn node_facts(
         evaluated(field, &kubelet, it, &resolved)
     };
     Ok(NodeFacts {
-        max_pods: Some(pods(it)),
+        max_pods: Some(it.capacity.get(PODS).value()),
         kube_reserved: texts("kubeReserved"),
         system_reserved: texts("systemReserved"),
     })
-}
-
-fn pods(it: &InstanceType) -> i64 {
-    it.capacity.get("pods").value()
 }
 
 /// The entries of a reserved map as amounts, without those whose expression failed; `None` without expressions.
@@ -420,18 +434,6 @@ fn read_catalog(path: &PathBuf) -> Result<Vec<InstanceType>, Failure> {
         Failure::new(error.to_string()).file(&file).line(line).fix(fix)
     })?;
     plain::read(&document).map_err(|error| Failure::new(error.to_string()).file(&file).fix(fix))
-}
-
-/// An error and its sources in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 fn unrenderable(error: &RenderError, class: &Manifest) -> Failure {

@@ -38,9 +38,20 @@ macro_rules! answer {
     };
 }
 
-answer!(Types { types: Vec<Type> = "InstanceTypes", });
-answer!(Offerings { offerings: Vec<Offered> = "InstanceTypeOfferings", });
-answer!(History { history: Vec<Spot> = "SpotPriceHistory", });
+/// An answer, whose list must be there: the answer to another call is not taken for one that has nothing in it.
+macro_rules! list {
+    ($name:ident { $field:ident: $type:ty = $json:literal }) => {
+        #[derive(Deserialize)]
+        struct $name {
+            #[serde(rename = $json, deserialize_with = "lenient")]
+            $field: $type,
+        }
+    };
+}
+
+list!(Types { types: Vec<Type> = "InstanceTypes" });
+list!(Offerings { offerings: Vec<Offered> = "InstanceTypeOfferings" });
+list!(History { history: Vec<Spot> = "SpotPriceHistory" });
 answer!(Type {
     name: String = "InstanceType",
     usage_classes: Vec<String> = "SupportedUsageClasses",

@@ -141,7 +141,8 @@ impl Offering {
 }
 
 impl InstanceType {
-    /// Capacity less overhead, memory further reduced by hugepages, never below zero (scheduling 3.3).
+    /// Capacity less overhead, which may be below zero: such a type fits nothing. Huge pages further reduce memory, though
+    /// never below zero (scheduling 3.3).
     pub fn allocatable(&self) -> Resources {
         allocatable(self.capacity.clone(), &self.overhead.total())
     }
@@ -177,7 +178,9 @@ fn allocatable(mut capacity: Resources, overhead: &Resources) -> Resources {
     capacity.subtract(overhead);
     let huge: Vec<_> =
         capacity.iter().filter(|(name, _)| name.starts_with("hugepages-")).map(|it| it.1).collect();
-    if let Some(memory) = capacity.0.get_mut("memory") {
+    if let Some(memory) = capacity.0.get_mut("memory")
+        && !huge.is_empty()
+    {
         for amount in huge {
             *memory -= amount;
         }
