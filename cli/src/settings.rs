@@ -1,7 +1,10 @@
 //! `--set` and `--feature-gates`, for every command where settings matter.
 
 use clap::Args;
-use spokeshave_model::Settings;
+use spokeshave_model::{
+    Settings,
+    settings::{SettingError, parse_bool},
+};
 
 use crate::Failure;
 
@@ -38,7 +41,7 @@ impl SettingsArgs {
                 return Err(Failure::new(format!("--set {entry}: no value"))
                     .fix("write --set NAME=VALUE, for instance --set RESERVED_ENIS=1"));
             };
-            if !settings.set(name, value)? {
+            if !settings.set(name, value)? && !without_effect(name, value)? {
                 return Err(Failure::new(format!("--set {entry}: unknown setting {name:?}"))
                     .fix("settings are named as Karpenter's environment variables"));
             }
@@ -48,6 +51,37 @@ impl SettingsArgs {
         }
         Ok(())
     }
+}
+
+/// Whether `name` is one of Karpenter's settings that no answer depends on; its value has to parse all the same.
+fn without_effect(name: &str, value: &str) -> Result<bool, SettingError> {
+    let problem = match name {
+        "CPU_REQUESTS" | "MEMORY_LIMIT" | "METRICS_PORT" | "HEALTH_PROBE_PORT"
+        | "KUBE_CLIENT_QPS" | "KUBE_CLIENT_BURST" => {
+            value.parse::<i64>().is_err().then_some("must be an integer")
+        }
+        "ENABLE_PROFILING"
+        | "DISABLE_CONTROLLER_WARMUP"
+        | "DISABLE_LEADER_ELECTION"
+        | "DISABLE_CLUSTER_STATE_OBSERVABILITY" => {
+            parse_bool(value).is_none().then_some("must be true or false")
+        }
+        "LOG_LEVEL" => (!matches!(value, "" | "debug" | "info" | "error"))
+            .then_some("must be debug, info or error"),
+        "KARPENTER_SERVICE"
+        | "LEADER_ELECTION_NAME"
+        | "LEADER_ELECTION_NAMESPACE"
+        | "LOG_OUTPUT_PATHS"
+        | "LOG_ERROR_OUTPUT_PATHS" => None,
+        _ => return Ok(false),
+    };
+    problem.map_or(Ok(true), |problem| {
+        Err(SettingError {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            problem: problem.to_owned(),
+        })
+    })
 }
 
 #[cfg(test)]
@@ -66,11 +100,20 @@ mod tests {
     }
 
     #[test]
+    fn settings_without_effect_are_settings() {
+        let set = ["CPU_REQUESTS=0", "LOG_LEVEL=debug", "ENABLE_PROFILING=T", "MEMORY_LIMIT=-1"];
+        let args = SettingsArgs { set: set.map(String::from).into(), ..SettingsArgs::default() };
+        args.settings().expect("valid");
+    }
+
+    #[test]
     fn what_does_not_parse_is_named() {
         for (entry, part) in [
             ("RESERVED_ENIS", "no value"),
             ("NO_SUCH=1", "unknown setting \"NO_SUCH\""),
             ("RESERVED_ENIS=x", "RESERVED_ENIS"),
+            ("CPU_REQUESTS=x", "CPU_REQUESTS"),
+            ("LOG_LEVEL=loud", "LOG_LEVEL"),
         ] {
             let args = SettingsArgs { set: vec![entry.into()], ..SettingsArgs::default() };
             let failure = args.settings().expect_err(entry).to_string();
