@@ -106,6 +106,17 @@ pub struct ContainerResources {
     pub requests: Resources,
     #[serde(skip_serializing_if = "Resources::is_empty", deserialize_with = "null_is_default")]
     pub limits: Resources,
+    /// Entries of the pod's `resourceClaims` that the container uses.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
+    pub claims: Vec<ContainerClaim>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContainerClaim {
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub request: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -116,7 +116,13 @@ pub(crate) fn absence(requirement: &Requirement) -> bool {
 
 /// Pods that ask for devices through resource claims.
 pub(crate) fn has_resource_claims(pod: &Pod) -> bool {
-    !pod.spec.resource_claims.is_empty()
+    let spec = &pod.spec;
+    !spec.resource_claims.is_empty()
+        || spec
+            .containers
+            .iter()
+            .chain(&spec.init_containers)
+            .any(|it| !it.resources.claims.is_empty())
 }
 
 /// The newest existing pod, whose admission is behind it, else one made from the template.
