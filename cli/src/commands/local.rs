@@ -1,6 +1,7 @@
 //! `spokeshave local`: a cluster and an AWS account in one process, and every function run against them.
 
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -117,6 +118,8 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
         ScenarioError::Manifest(problem) => Failure::new(problem),
         ScenarioError::Event(problem) => Failure::new(format!("--events: {problem}"))
             .fix("number the running instances from 0, by the names of their NodeClaims"),
+        ScenarioError::Script(problem) => Failure::new(format!("--at: {problem}"))
+            .fix("number the running instances from 0, by the names of their NodeClaims"),
     })?;
     if let Some(path) = &args.report {
         let page = world.read(|inner| report::page(inner, &result));
@@ -222,6 +225,11 @@ fn checked(manifests: Vec<Manifest>) -> Result<Vec<Value>, Failure> {
             return Err(manifest.failure(&field, "no name").fix("give the object a name"));
         }
         let mut object = manifest.value.clone();
+        // Something to be deleted needs only its name.
+        if object["metadata"]["annotations"]["spokeshave.dev/delete"] == "true" {
+            objects.push(object);
+            continue;
+        }
         match kinds.find(&manifest.api_version, &manifest.kind) {
             Match::Served(served) => {
                 let mut findings = metadata::check(&object);
@@ -245,8 +253,43 @@ fn checked(manifests: Vec<Manifest>) -> Result<Vec<Value>, Failure> {
             }
         }
     }
+    remade(&mut objects);
     Ok(objects)
 }
+
+/// Leaves out what a workload among `objects` makes anew: lists of a living cluster hold both.
+fn remade(objects: &mut Vec<Value>) {
+    let key = |kind: &Value, namespace: &Value, name: &Value| {
+        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+        let namespace = Some(text(namespace)).filter(|it| !it.is_empty());
+        (text(kind), namespace.unwrap_or_else(|| "default".to_owned()), text(name))
+    };
+    let deleted = |it: &Value| it["metadata"]["annotations"]["spokeshave.dev/delete"] == "true";
+    let makers: BTreeSet<_> = objects
+        .iter()
+        .filter(|it| MAKERS.contains(&it["kind"].as_str().unwrap_or_default()) && !deleted(it))
+        .map(|it| key(&it["kind"], &it["metadata"]["namespace"], &it["metadata"]["name"]))
+        .collect();
+    objects.retain(|it| {
+        let made = matches!(it["kind"].as_str(), Some("Pod" | "ReplicaSet")) && !deleted(it);
+        let meta = &it["metadata"];
+        let mut owners = meta["ownerReferences"].as_array().into_iter().flatten();
+        let made_by = |owner: &Value| {
+            let (kind, namespace, name) = key(&owner["kind"], &meta["namespace"], &owner["name"]);
+            // A ReplicaSet is named after its Deployment: `NAME-HASH`.
+            let deployment =
+                name.rsplit_once('-').filter(|_| kind == "ReplicaSet").is_some_and(|(name, _)| {
+                    makers.contains(&("Deployment".into(), namespace.clone(), name.to_owned()))
+                });
+            owner["controller"] == true && (deployment || makers.contains(&(kind, namespace, name)))
+        };
+        !(made && owners.any(made_by))
+    });
+}
+
+/// Kinds whose controllers are simulated.
+const MAKERS: [&str; 6] =
+    ["Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job"];
 
 /// Whether a kind of Kubernetes is one that the simulated cluster has; its fields are checked then.
 fn known(manifest: &Manifest) -> Result<bool, Failure> {

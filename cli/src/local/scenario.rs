@@ -52,6 +52,9 @@ pub enum ScenarioError {
     Manifest(String),
     #[error("{0}")]
     Event(String),
+    /// The same for an input at a time.
+    #[error("{0}")]
+    Script(String),
 }
 
 impl Scenario {
@@ -73,6 +76,9 @@ impl Scenario {
             world.deliver(&self.events).map_err(ScenarioError::Event)?;
             limit = end.unwrap_or_else(|| world.read(|it| it.now) + LIMIT);
             settled = world.run(limit, true, watch);
+        }
+        if let Some(problem) = world.read(|it| it.unusable.clone()) {
+            return Err(ScenarioError::Script(problem));
         }
         let summary = match end {
             // The state at the end is judged: the clock goes there, and then on to see whether all stays as it is.
@@ -151,7 +157,7 @@ impl Scenario {
                     .instance_types(&class, &MarketView::new(&settings, start))
                     .unwrap_or_default()
             });
-            types.iter().find(|it| it.name == name).map(self::shape)
+            types.iter().find(|it| it.name == name).map(shape)
         };
         Ok((market, Rc::new(shape)))
     }

@@ -97,8 +97,7 @@ impl Summary {
                 pods.running += 1;
             } else {
                 pods.pending += 1;
-                let reason =
-                    reasons.get(&pod.reference()).cloned().unwrap_or_else(|| waiting(&pod));
+                let reason = why_pending(&pod, &reasons);
                 pending.push(PendingPod { pod: pod.key().to_string(), reason });
             }
         }
@@ -129,10 +128,10 @@ impl Summary {
                     instance_id: it.instance.to_string(),
                     node: it.node.clone(),
                     kind: it.kind.clone(),
-                    announced: world.seconds(it.announced),
+                    announced: milliseconds(world.seconds(it.announced)),
                     replaced_after: it
                         .replaced
-                        .map(|at| world.seconds(at) - world.seconds(it.announced)),
+                        .map(|at| milliseconds(world.seconds(at) - world.seconds(it.announced))),
                 })
                 .collect(),
             dead_letters: world
@@ -148,7 +147,13 @@ impl Summary {
 
 /// Prices are sums of floating-point numbers; beyond a millionth of a dollar there is only noise.
 fn rounded(price: f64) -> f64 {
-    (price * 1e6).round() / 1e6
+    // An empty sum is -0.0; adding zero takes the sign away.
+    (price * 1e6).round() / 1e6 + 0.0
+}
+
+/// The clock's steps are milliseconds.
+fn milliseconds(seconds: f64) -> f64 {
+    (seconds * 1000.0).round() / 1000.0
 }
 
 fn claim(world: &Inner, it: &NodeClaim) -> ClaimLine {
@@ -171,7 +176,7 @@ fn claim(world: &Inner, it: &NodeClaim) -> ClaimLine {
 /// One line of the timeline.
 pub fn timeline(world: &Inner, line: &Line) -> TimelineLine {
     TimelineLine {
-        t: (world.seconds(line.at) * 1000.0).round() / 1000.0,
+        t: milliseconds(world.seconds(line.at)),
         concern: line.concern,
         action: line.decision.action,
         object: line.decision.object.clone(),
@@ -179,20 +184,50 @@ pub fn timeline(world: &Inner, line: &Line) -> TimelineLine {
     }
 }
 
-/// The last thing that provisioning said of each pod.
-fn reasons(world: &Inner) -> BTreeMap<String, String> {
-    world
-        .timeline
-        .iter()
-        .filter(|it| it.concern == Concern::Provision && it.decision.object.starts_with("Pod/"))
-        .map(|it| (it.decision.object.clone(), it.decision.reason.clone()))
-        .collect()
+/// What provisioning last did about a pod.
+enum Word<'a> {
+    /// It said why there is no place.
+    Refused(&'a str),
+    /// It found or made a place: the object that has it.
+    Placed(&'a str),
 }
 
-fn waiting(pod: &Pod) -> String {
+/// The last thing that provisioning said of each pod, by its key.
+fn reasons(world: &Inner) -> BTreeMap<&str, Word<'_>> {
+    let mut said = BTreeMap::new();
+    for line in world.timeline.iter().filter(|it| it.concern == Concern::Provision) {
+        let it = &line.decision;
+        if let Some(key) = it.object.strip_prefix("Pod/") {
+            said.insert(key, Word::Refused(it.reason.as_str()));
+        } else if matches!(it.action, "create" | "nominate") {
+            // `2 pod(s): ns/a, ns/b`, `room for ns/a, ns/b`.
+            for word in it.reason.split_whitespace() {
+                let key = word.trim_end_matches(',');
+                if key.contains('/') {
+                    said.insert(key, Word::Placed(it.object.as_str()));
+                }
+            }
+        }
+    }
+    said
+}
+
+fn why_pending(pod: &Pod, said: &BTreeMap<&str, Word<'_>>) -> String {
     if pod.is_bound() {
         return format!("starting on node {}", pod.spec.node_name);
     }
-    pod.condition("PodScheduled")
-        .map_or_else(|| "not yet seen by the scheduler".to_owned(), |it| it.message.clone())
+    if !pod.spec.scheduling_gates.is_empty() {
+        return "scheduling is blocked due to non-empty scheduling gates".to_owned();
+    }
+    if pod.spec.scheduler_name != "default-scheduler" {
+        return format!("left to the scheduler {:?}", pod.spec.scheduler_name);
+    }
+    let scheduler = pod
+        .condition("PodScheduled")
+        .map_or("not yet seen by the scheduler", |it| it.message.as_str());
+    match said.get(pod.key().to_string().as_str()) {
+        Some(Word::Refused(reason)) => (*reason).to_owned(),
+        Some(Word::Placed(object)) => format!("meant for {object}: {scheduler}"),
+        None => scheduler.to_owned(),
+    }
 }

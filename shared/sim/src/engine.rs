@@ -462,7 +462,7 @@ impl World {
                     Some(Input::Events(bodies)) => {
                         if let Err(problem) = self.deliver(&bodies) {
                             let mut inner = self.inner.borrow_mut();
-                            inner.violation("unusable-input", "event", problem);
+                            inner.unusable.get_or_insert(problem);
                         }
                     }
                     None => {}
@@ -557,7 +557,23 @@ impl World {
 fn announce(inner: &mut Inner, body: &str) {
     let Ok(document) = serde_json::from_str::<Value>(body) else { return };
     let kind = document["detail-type"].as_str().unwrap_or_default().to_owned();
-    let Some(id) = document["detail"]["instance-id"].as_str().map(InstanceId::from) else { return };
+    let detail = &document["detail"];
+    if document["source"] == "aws.health" {
+        // Only what is scheduled for instances takes them away.
+        if detail["service"] == "EC2" && detail["eventTypeCategory"] == "scheduledChange" {
+            for entity in detail["affectedEntities"].as_array().into_iter().flatten() {
+                if let Some(id) = entity["entityValue"].as_str() {
+                    announce_for(inner, &document, kind.clone(), InstanceId::from(id));
+                }
+            }
+        }
+        return;
+    }
+    let Some(id) = detail["instance-id"].as_str().map(InstanceId::from) else { return };
+    announce_for(inner, &document, kind, id);
+}
+
+fn announce_for(inner: &mut Inner, document: &Value, kind: String, id: InstanceId) {
     let now = inner.now;
     let node = inner
         .store
@@ -581,6 +597,10 @@ fn announce(inner: &mut Inner, body: &str) {
         }
         "EC2 Instance Rebalance Recommendation" => return,
         _ => {}
+    }
+    // A warning and what follows from it are one interruption.
+    if inner.interruptions.iter().any(|it| it.instance == id) {
+        return;
     }
     inner.interruptions.push(Interruption {
         instance: id,

@@ -142,6 +142,7 @@ fn delete_pod(world: &mut Inner, key: &ObjectKey, grace: Option<i64>) {
     let now = world.now;
     let Some(pod) = world.store.get::<Pod>(key) else { return };
     let grace = grace.or(pod.spec.termination_grace_period_seconds).unwrap_or(30).max(0);
+    note_displaced(world, &pod);
     if grace == 0 || !pod.is_bound() || pod.is_terminal() {
         world.store.remove::<Pod>(key, now);
         return;
@@ -205,10 +206,6 @@ pub fn evict(world: &mut Inner, key: &ObjectKey, uid: &Uid) -> Eviction {
             }
         }
     }
-    let name = pod.spec.node_name.clone();
-    if !name.is_empty() {
-        note_displaced(world, &name, key);
-    }
     delete_pod(world, key, None);
     for budget in budgets_of(world, &pod) {
         refresh_budget(world, &budget);
@@ -226,12 +223,26 @@ pub fn evict(world: &mut Inner, key: &ObjectKey, uid: &Uid) -> Eviction {
     Eviction::Accepted
 }
 
-fn note_displaced(world: &mut Inner, node: &str, pod: &ObjectKey) {
-    if let Some(it) =
-        world.interruptions.iter_mut().find(|it| it.node == node && it.replaced.is_none())
-    {
-        it.displaced.push(pod.clone());
+/// Notes that a pod leaves an interrupted node. A DaemonSet's pod goes with its node.
+fn note_displaced(world: &mut Inner, pod: &Pod) {
+    if !pod.is_bound() || !moves(pod) {
+        return;
     }
+    let node = &pod.spec.node_name;
+    if let Some(it) =
+        world.interruptions.iter_mut().find(|it| it.node == *node && it.replaced.is_none())
+    {
+        it.displaced.push((pod.key(), pod.metadata.uid.clone()));
+    }
+}
+
+/// Whether a pod needs another place when its node goes.
+fn moves(pod: &Pod) -> bool {
+    !pod.is_terminal()
+        && pod
+            .metadata
+            .controller()
+            .is_none_or(|it| !matches!(it.kind.as_str(), "DaemonSet" | "Node"))
 }
 
 /// The budgets that select a pod.
@@ -391,6 +402,7 @@ fn collect_pods(world: &mut Inner, node: &str) {
     }
     let pods: Vec<_> = world.store.pods_on(node).collect();
     for pod in pods {
+        note_displaced(world, &pod);
         world.store.remove::<Pod>(&pod.key(), now);
         detach(world, &pod);
     }
@@ -787,7 +799,7 @@ pub fn pod_running(world: &mut Inner, key: &ObjectKey, uid: &Uid) {
     }
 }
 
-/// An interruption is over once its pods are gone and every pod that came since runs.
+/// An interruption is over once its node is empty, its pods are gone and every pod that came since runs.
 fn settle_interruptions(world: &mut Inner) {
     let waiting: Vec<_> = world
         .store
@@ -799,7 +811,12 @@ fn settle_interruptions(world: &mut Inner) {
     let gone: Vec<bool> = world
         .interruptions
         .iter()
-        .map(|it| it.displaced.iter().all(|key| world.store.get::<Pod>(key).is_none()))
+        .map(|it| {
+            let left = |(key, uid): &(ObjectKey, Uid)| {
+                world.store.get::<Pod>(key).is_none_or(|it| it.metadata.uid != *uid)
+            };
+            it.displaced.iter().all(left) && !world.store.pods_on(&it.node).any(|it| moves(&it))
+        })
         .collect();
     for (it, gone) in world.interruptions.iter_mut().zip(gone) {
         let all_run = waiting.iter().all(|created| *created < whole_second(it.announced));

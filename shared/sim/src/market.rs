@@ -64,7 +64,8 @@ impl Market {
                 if !offering.available {
                     market.sold_out.insert(sold.clone());
                 }
-                market.prices.insert(sold, offering.price.unwrap_or(0.0));
+                // What has no known price is bought last.
+                market.prices.insert(sold, offering.price.unwrap_or(f64::INFINITY));
             }
         }
         market.zones = zones

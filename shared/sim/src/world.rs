@@ -153,6 +153,8 @@ pub struct Inner {
     pub timeline: Vec<Line>,
     pub kube_events: BTreeMap<KubeEvent, Timestamp>,
     pub violations: BTreeSet<Violation>,
+    /// An input at a time that could not be used, and why: the first one.
+    pub unusable: Option<String>,
     pub script: Vec<Input>,
     pub script_left: usize,
     /// The last time that something changed that a person would call a change.
@@ -194,7 +196,7 @@ pub struct Interruption {
     pub kind: String,
     /// When every pod that had to move was running again.
     pub replaced: Option<Timestamp>,
-    pub displaced: Vec<ObjectKey>,
+    pub displaced: Vec<(ObjectKey, Uid)>,
 }
 
 impl Inner {
@@ -232,6 +234,7 @@ impl Inner {
             timeline: Vec::new(),
             kube_events: BTreeMap::new(),
             violations: BTreeSet::new(),
+            unusable: None,
             script: Vec::new(),
             script_left: 0,
             last_mutation: start,
