@@ -314,8 +314,8 @@ fn updates() {
     ] {
         let (_, found) = admit("NodePool", &new, Some(&old));
         assert_eq!(found.len(), expected.len(), "{old} to {new}: {found:#?}");
-        for (found, part) in found.iter().zip(expected) {
-            assert!(found.contains(part), "{found} lacks {part}");
+        for part in expected {
+            assert!(found.iter().any(|it| it.contains(part)), "{found:#?} lack {part}");
         }
     }
     let claim =
