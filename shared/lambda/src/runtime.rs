@@ -316,6 +316,7 @@ mod tests {
         answer.failures.iter().map(|it| it.message_id.as_str()).collect()
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "closures are written in place")]
     fn run<H>(
         concern: Concern,
         ids: &[&str],

@@ -142,14 +142,16 @@ impl Journal for Telemetry {
     }
 }
 
+/// Dimensions by name.
+type Labels<'a> = BTreeMap<&'a str, String>;
+
 /// Samples as lines in CloudWatch's embedded metric format: one line per set of labels, values of one metric together.
 ///
 /// A dimension's value must not be empty, so an empty label becomes `-`.
 pub fn embedded_metrics(cluster: &str, samples: &[Metric], now: Timestamp) -> Vec<Value> {
-    let mut by_labels: BTreeMap<BTreeMap<&str, String>, BTreeMap<&str, (&str, Vec<f64>)>> =
-        BTreeMap::new();
+    let mut by_labels: BTreeMap<Labels<'_>, BTreeMap<&str, (&str, Vec<f64>)>> = BTreeMap::new();
     for sample in samples.iter().filter(|it| it.value.is_finite()) {
-        let mut labels: BTreeMap<&str, String> = sample
+        let mut labels: Labels<'_> = sample
             .labels
             .iter()
             .map(|(name, value)| {
@@ -185,11 +187,7 @@ pub fn embedded_metrics(cluster: &str, samples: &[Metric], now: Timestamp) -> Ve
     lines
 }
 
-fn embedded_line(
-    labels: &BTreeMap<&str, String>,
-    metrics: &[(&str, &str, Vec<f64>)],
-    now: Timestamp,
-) -> Value {
+fn embedded_line(labels: &Labels<'_>, metrics: &[(&str, &str, Vec<f64>)], now: Timestamp) -> Value {
     let definitions: Vec<Value> =
         metrics.iter().map(|(name, unit, _)| json!({"Name": name, "Unit": unit})).collect();
     let dimensions: Vec<&str> = labels.keys().copied().collect();

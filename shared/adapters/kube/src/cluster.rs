@@ -83,7 +83,7 @@ impl<L: Login> KubeCluster<L> {
         let mut begun_again = false;
         'list: loop {
             let mut listed = Listed { items: Vec::new(), resource_version: String::new() };
-            let mut params = list_params::<K>(selector);
+            let mut params = list_params(selector);
             loop {
                 let request = request::Request::new(collection::<K>(&selector.namespace));
                 let request = request.list(&params).map_err(|it| unsent::<K>(&it))?;
@@ -110,6 +110,11 @@ impl<L: Login> KubeCluster<L> {
             });
             return Ok(listed);
         }
+    }
+
+    fn is_repeat(&self, event: &KubeEvent, dedupe: SignedDuration, now: Timestamp) -> bool {
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.is_repeat(event, dedupe, now)
     }
 
     async fn object<K: Kind>(
@@ -248,10 +253,7 @@ impl<L: Login> Cluster for KubeCluster<L> {
 
     async fn publish(&self, event: KubeEvent, dedupe: SignedDuration) {
         let now = Timestamp::now();
-        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        let repeat = published.is_repeat(&event, dedupe, now);
-        drop(published);
-        if repeat {
+        if self.is_repeat(&event, dedupe, now) {
             return;
         }
         let body = events::event(&event, dedupe, now).to_string().into_bytes();
@@ -286,7 +288,7 @@ pub(crate) fn collection<K: Kind>(namespace: &str) -> String {
     }
 }
 
-fn list_params<K: Kind>(selector: &Selector) -> ListParams {
+fn list_params(selector: &Selector) -> ListParams {
     ListParams {
         label_selector: label_selector(&selector.labels),
         field_selector: selector.node_name.as_ref().map(|it| format!("spec.nodeName={it}")),
