@@ -24,7 +24,7 @@ pub fn properties<'a>(template: &'a Value, name: &str) -> &'a Value {
 ///
 /// # Panics
 /// When the template has no resources.
-pub fn resources<'a>(template: &'a Value, kind: &str) -> Map<String, Value> {
+pub fn resources(template: &Value, kind: &str) -> Map<String, Value> {
     let all = template["Resources"].as_object().expect("resources");
     let of_kind = all.iter().filter(|(_, it)| it["Type"] == kind);
     of_kind.map(|(name, it)| (name.clone(), it["Properties"].clone())).collect()
