@@ -27,7 +27,7 @@ fn record(body: &Value) -> SqsRecord {
 
 #[test]
 fn work_comes_back_as_it_was() {
-    for (name, body) in samples("work") {
+    for (name, body) in samples("queue") {
         let work = record(&body).work().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(serde_json::to_value(&work).expect("writes"), body, "{name}");
     }
