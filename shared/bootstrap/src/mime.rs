@@ -114,14 +114,17 @@ pub fn write(parts: &[Part]) -> String {
 }
 
 fn free_boundary(parts: &[Part]) -> String {
+    let bodies: Vec<String> = parts.iter().map(|part| part.body.replace('\r', "")).collect();
     let taken = |boundary: &str| {
         let delimiter = format!("--{boundary}");
-        let closing = format!("{delimiter}--");
-        let mut lines = parts.iter().flat_map(|part| part.body.lines());
-        lines.any(|line| {
-            let line = line.trim_end();
-            line == delimiter || line == closing
-        })
+        bodies
+            .iter()
+            .flat_map(|body| body.lines())
+            .filter_map(|line| line.strip_prefix(&delimiter))
+            .any(
+                // A reader takes the line as a boundary by the one character after it, even where the rest then is none.
+                |rest| rest.is_empty() || rest.starts_with([' ', '\t', '-']),
+            )
     };
     let mut boundary = "//".to_owned();
     let mut n = 0_u32;

@@ -76,3 +76,22 @@ proptest! {
         prop_assert_eq!(mime::parse(&mime::write(&parts)), Ok(parts));
     }
 }
+
+/// A body with a line that reads as a delimiter, or as the broken start of one, gets another boundary.
+#[test]
+fn a_body_that_holds_the_boundary() {
+    for (body, boundary) in [
+        ("--//", "//1"),
+        ("a\n--//--\nb", "//1"),
+        ("--//--/", "//1"),
+        ("--//-x\n--//1", "//2"),
+        ("--\r//", "//1"),
+        ("--//x", "//"),
+        (" --//", "//"),
+    ] {
+        let archive = mime::write(&[mime::Part::new("text/plain", body)]);
+        assert!(archive.contains(&format!("boundary=\"{boundary}\"\n")), "{body:?}: {archive}");
+        let without_cr = body.replace('\r', "");
+        assert_eq!(mime::parse(&archive), Ok(vec![mime::Part::new("text/plain", without_cr)]), "{body:?}");
+    }
+}
