@@ -92,6 +92,10 @@ fn a_body_that_holds_the_boundary() {
         let archive = mime::write(&[mime::Part::new("text/plain", body)]);
         assert!(archive.contains(&format!("boundary=\"{boundary}\"\n")), "{body:?}: {archive}");
         let without_cr = body.replace('\r', "");
-        assert_eq!(mime::parse(&archive), Ok(vec![mime::Part::new("text/plain", without_cr)]), "{body:?}");
+        assert_eq!(
+            mime::parse(&archive),
+            Ok(vec![mime::Part::new("text/plain", without_cr)]),
+            "{body:?}"
+        );
     }
 }
