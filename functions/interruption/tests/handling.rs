@@ -247,7 +247,7 @@ fn unhealthy_instances() {
     add_claim(&world, "a", 1);
     let event = json!({"reason": "InstanceStatus",
         "payload": {"kind": "event_status", "instanceIds": [instance(1)]}});
-    let system = sample("work/instance-status.json");
+    let system = sample("queue/instance-status.json");
     // The event comes first in the batch, but the deadline has to be there before the claim goes.
     assert_eq!(handle_batch(&world, &batch(&[event.to_string(), system])), [""; 0]);
     assert_eq!(*world.calls.borrow(), ["patch NodeClaim/a", "delete NodeClaim/a"]);
@@ -269,7 +269,7 @@ fn a_failed_annotation_keeps_the_claim_for_the_next_try() {
     let world = Fake::at(now());
     add_claim(&world, "a", 1);
     world.fail("patch NodeClaim/a", "Conflict");
-    let system = [sample("work/instance-status.json")];
+    let system = [sample("queue/instance-status.json")];
     assert_eq!(handle_batch(&world, &batch(&system)), ["m0"]);
     assert_eq!(*world.calls.borrow(), [""; 0]);
 }

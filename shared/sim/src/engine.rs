@@ -405,6 +405,7 @@ impl World {
             }
             Happening::NodeJoins(id) => kubernetes::node_joins(&mut inner, &id),
             Happening::NodeReady(name, uid) => kubernetes::node_ready(&mut inner, &name, &uid),
+            Happening::Agents => kubernetes::agents(&mut inner),
             Happening::InstanceTerminated(id) => kubernetes::instance_terminated(&mut inner, &id),
             Happening::Reclaim(id) => inner.shut_down(&id),
             Happening::NodeLost(name, uid) => kubernetes::node_lost(&mut inner, &name, &uid),

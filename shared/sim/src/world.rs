@@ -44,6 +44,8 @@ pub enum Happening {
     InstanceRunning(InstanceId),
     NodeJoins(InstanceId),
     NodeReady(String, Uid),
+    /// Agents of DaemonSets have made their nodes fit for pods.
+    Agents,
     InstanceTerminated(InstanceId),
     /// EC2 takes a spot instance back.
     Reclaim(InstanceId),
