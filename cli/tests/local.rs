@@ -187,3 +187,57 @@ fn with_a_duration_the_state_at_the_end_is_judged() {
     let (status, it) = answer(&["--manifests", &manifests, "--until", "30m"]);
     assert_eq!((status, &it["settled"]), (0, &Value::Bool(true)));
 }
+
+/// A startup taint goes with its agent, and stays where nobody takes it away.
+#[test]
+fn startup_taints_wait_for_their_agent() {
+    let pool = r#"
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: tainted}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements:
+      - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
+      startupTaints:
+      - {key: node.cilium.io/agent-not-ready, value: "true", effect: NoExecute}
+---
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  amiSelectorTerms: [{alias: al2023@v20250715}]
+  role: KarpenterNodeRole-spokeshave
+  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: spokeshave}}]
+  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: spokeshave}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: default}
+spec: {containers: [{name: web, image: web, resources: {requests: {cpu: 500m}}}]}
+"#;
+    let agent = r#"
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: cilium, namespace: kube-system}
+spec:
+  selector: {matchLabels: {app: cilium}}
+  template:
+    metadata: {labels: {app: cilium}}
+    spec:
+      tolerations: [{operator: Exists}]
+      containers: [{name: agent, image: cilium, resources: {requests: {cpu: 100m}}}]
+"#;
+    let pool = write("tainted.yaml", pool);
+    let agent = write("agent.yaml", agent);
+    let (status, it) = answer(&["--manifests", &pool, "--until", "5m"]);
+    assert_eq!((status, it["nodeClaims"][0]["state"].as_str()), (0, Some("Registered")));
+    assert_eq!(it["pods"], serde_json::json!({"running": 0, "pending": 1}));
+    assert_eq!(it["nodeClaims"].as_array().map(Vec::len), Some(1));
+    let (status, it) = answer(&["--manifests", &pool, "--manifests", &agent]);
+    assert_eq!((status, it["nodeClaims"][0]["state"].as_str()), (0, Some("Initialized")));
+    assert_eq!(it["pods"], serde_json::json!({"running": 2, "pending": 0}));
+    assert_eq!(it["violations"], serde_json::json!([]));
+}

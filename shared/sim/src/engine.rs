@@ -354,6 +354,9 @@ impl World {
             let mut inner = self.inner.borrow_mut();
             let now = inner.now;
             for change in &changes {
+                if only_reorders(change) {
+                    inner.store.mutations -= 1;
+                }
                 kubernetes::observe(&mut inner, change);
                 self.functions.changed(change, now);
             }
@@ -674,3 +677,16 @@ pub fn claim_label<'a>(claim: &'a NodeClaim, key: &str) -> &'a str {
 
 /// The labels that the summary reads.
 pub const SUMMARY_LABELS: [&str; 3] = [labels::INSTANCE_TYPE, labels::ZONE, labels::CAPACITY_TYPE];
+
+/// Whether a class only lists its subnets in another order: they go by free addresses, which every launch changes,
+/// and nothing is under way because of it.
+fn only_reorders(change: &ObjectChange) -> bool {
+    let Some((Some(old), Some(new))) = change.of::<EC2NodeClass>() else { return false };
+    let [old, new] = [old, new].map(|it| {
+        let mut class = (*it).clone();
+        class.metadata.resource_version.clear();
+        class.status.subnets.sort_by(|a, b| a.id.cmp(&b.id));
+        class
+    });
+    old == new
+}
