@@ -122,13 +122,17 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
     }
 
     async fn class_of(&self, pool: &NodePool) -> Result<Option<Arc<EC2NodeClass>>, Trouble> {
-        let name = &pool.spec.template.spec.node_class_ref.name;
+        self.class_named(&pool.spec.template.spec.node_class_ref.name).await
+    }
+
+    /// A class by name, read at most once per run.
+    pub async fn class_named(&self, name: &str) -> Result<Option<Arc<EC2NodeClass>>, Trouble> {
         let known = self.evidence.classes.borrow().get(name).cloned();
         if let Some(class) = known {
             return Ok(class);
         }
         let class = self.cluster.get::<EC2NodeClass>(&ObjectKey::cluster(name)).await?;
-        self.evidence.classes.borrow_mut().insert(name.clone(), class.clone());
+        self.evidence.classes.borrow_mut().insert(name.to_owned(), class.clone());
         Ok(class)
     }
 

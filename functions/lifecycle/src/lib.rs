@@ -6,6 +6,7 @@
 
 mod drift;
 mod health;
+mod memory;
 mod reconcile;
 mod repair;
 mod targets;

@@ -194,6 +194,12 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
                 Action::WriteNode { node, guard } => {
                     let old = nodes.iter().find(|it| it.metadata.uid == node.metadata.uid);
                     let Some(old) = old else { continue };
+                    let registered = spokeshave_model::labels::REGISTERED;
+                    if old.metadata.label(registered) != Some("true")
+                        && node.metadata.label(registered) == Some("true")
+                    {
+                        self.observe_memory(&stored, node).await;
+                    }
                     self.world.put_node(self.cluster.patch(&**old, &**node, *guard).await?);
                     for (label, what) in [
                         (spokeshave_model::labels::REGISTERED, "register"),

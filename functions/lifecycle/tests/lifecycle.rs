@@ -566,3 +566,50 @@ fn a_process_may_die_at_any_call() {
         }
     }
 }
+
+/// What is known of the memory of a type, by the sort key of its record.
+fn memories(stage: &Stage) -> Vec<(String, String)> {
+    let records = stage.fake.records.borrow();
+    let known = records.iter().filter(|(key, _)| key.partition == "memory");
+    let text = |it: &Value| it["memory"].as_str().unwrap_or_default().to_owned();
+    known.map(|(key, record)| (key.sort.clone(), text(&record.data))).collect()
+}
+
+#[test] // aws-capacity 2, cases 7-9; bug report B-043
+fn a_registered_node_tells_its_memory() {
+    let join = |stage: &Stage, memory: Value, image: &str, architecture: &str| {
+        stage.fake.objects.borrow_mut().clear();
+        pool(stage, json!({}));
+        let image_of = |id: &str, architecture: &str| {
+            json!({"id": id, "requirements": [
+                {"key": "kubernetes.io/arch", "operator": "In", "values": [architecture]}]})
+        };
+        let images = [image_of("ami-arm", "arm64"), image_of("ami-amd", "amd64")];
+        class(stage, json!({"status": {"amis": images}}));
+        claim(stage, json!({"status": {"imageID": image}}));
+        node(
+            stage,
+            json!({"metadata": {"labels": {"kubernetes.io/arch": architecture}},
+                "status": {"capacity": {"memory": memory}}}),
+        );
+        stage.message(LIFECYCLE, "NodeChanged", &["Node/n"]);
+        play(stage, stage.now());
+        let node = stage.get::<Node>("n").expect("there");
+        assert_eq!(node.metadata.label("karpenter.sh/registered"), Some("true"));
+        memories(stage).into_iter().map(|it| it.1).collect::<Vec<_>>()
+    };
+    let stage = Stage::new("10:01:00");
+    // An image that the class would not pick now, or not for this node, says nothing.
+    assert_eq!(join(&stage, json!("15000000Ki"), "ami-old", "amd64"), [""; 0]);
+    assert_eq!(join(&stage, json!("15000000Ki"), "ami-arm", "amd64"), [""; 0]);
+    assert_eq!(join(&stage, Value::Null, "ami-amd", "amd64"), [""; 0]);
+    // The image's place in the list does not matter; what is known never rises.
+    assert_eq!(join(&stage, json!("15513136Ki"), "ami-amd", "amd64"), ["15513136Ki"]);
+    assert_eq!(join(&stage, json!("15600000Ki"), "ami-amd", "amd64"), ["15513136Ki"]);
+    assert_eq!(join(&stage, json!("15400000Ki"), "ami-amd", "amd64"), ["15400000Ki"]);
+    let [(key, _)] = &memories(&stage)[..] else { panic!("one") };
+    assert!(key.starts_with("m5.large/"), "{key}");
+    // Without the table a node still registers.
+    stage.fake.fail(&format!("write memory/{key}"), "Unavailable");
+    assert_eq!(join(&stage, json!("15300000Ki"), "ami-amd", "amd64"), ["15400000Ki"]);
+}

@@ -109,13 +109,19 @@ pub fn eni_pods(info: &InstanceTypeInfo, class: &EC2NodeClass, reserved: i64) ->
     if usable <= 0 {
         return 0;
     }
-    usable.saturating_mul(info.network.ipv4_per_interface - 1).saturating_add(2)
+    // A type that EC2 tells no addresses of has room for the pods of the host network at most.
+    let per_interface = info.network.ipv4_per_interface.saturating_sub(1).max(0);
+    usable.saturating_mul(per_interface).saturating_add(2)
+}
+
+fn total(counts: impl Iterator<Item = i64>) -> i64 {
+    counts.fold(0, i64::saturating_add)
 }
 
 /// Memory in MiB as the guest is expected to see it.
 fn memory_mib(info: &InstanceTypeInfo, overhead: f64) -> i64 {
     let graviton = info.architectures.first().is_some_and(|it| it == "arm64");
-    let size = info.memory_mib - if graviton { GRAVITON_BOOT_MIB } else { 0 };
+    let size = info.memory_mib.saturating_sub(if graviton { GRAVITON_BOOT_MIB } else { 0 });
     // In this order and in floating point: the published figures come from it.
     let lost = ((size as f64 * 1_048_576.0) * overhead / 1024.0 / 1024.0).ceil() as i64;
     size.saturating_sub(lost)
@@ -163,7 +169,7 @@ fn reserved_millicores(vcpus: i64) -> i64 {
     // Cores of this step, and tenths of millicores per core.
     for (cores, rate) in [(1, 600), (1, 100), (2, 50), (i64::MAX, 25)] {
         let here = rest.min(cores);
-        total += here * rate / 10;
+        total += here.saturating_mul(rate) / 10;
         rest -= here;
     }
     total
@@ -253,11 +259,12 @@ pub fn sizing(
     for (name, maker) in [(NVIDIA_GPU, "NVIDIA"), (AMD_GPU, "AMD"), (HABANA_GAUDI, "Habana")] {
         count(
             name,
-            info.gpus.iter().filter(|it| it.manufacturer == maker).map(|it| it.count).sum(),
+            total(info.gpus.iter().filter(|it| it.manufacturer == maker).map(|it| it.count)),
         );
     }
-    count(NEURON, info.neuron.iter().map(|it| it.count).sum());
-    count(NEURON_CORE, info.neuron.first().map_or(0, |it| it.count * it.cores_per_device));
+    count(NEURON, total(info.neuron.iter().map(|it| it.count)));
+    let cores = info.neuron.first().map_or(0, |it| it.count.saturating_mul(it.cores_per_device));
+    count(NEURON_CORE, cores);
     let interfaces = &class.spec.network_interfaces;
     count(
         EFA,

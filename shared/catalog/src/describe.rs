@@ -2,7 +2,10 @@
 //! the ports' types. Every entry is taken: the filters of the live calls do not apply here.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Unexpected},
+};
 use spokeshave_ports::ec2::{
     AcceleratorInfo, EbsInfo, GpuInfo, InstanceStorageInfo, InstanceTypeInfo, NetworkInfo,
     NeuronInfo, SpotPrice,
@@ -26,6 +29,23 @@ where
     T: Default + Deserialize<'de>,
 {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A count as EC2 tells them: a whole number of at least 0. What is larger than this is a slip of whoever wrote the file.
+#[derive(Clone, Copy, Default)]
+struct Count(i64);
+
+const MAX_COUNT: i64 = 1 << 40;
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = i64::deserialize(deserializer)?;
+        if (0..=MAX_COUNT).contains(&number) {
+            return Ok(Self(number));
+        }
+        let wanted = format!("a number from 0 to {MAX_COUNT}");
+        Err(serde::de::Error::invalid_value(Unexpected::Signed(number), &wanted.as_str()))
+    }
 }
 
 macro_rules! answer {
@@ -79,45 +99,45 @@ answer!(Processor {
     clock: Option<f64> = "SustainedClockSpeedInGhz",
     features: Vec<String> = "SupportedFeatures",
 });
-answer!(Vcpus { vcpus: i64 = "DefaultVCpus", cores: i64 = "DefaultCores" });
-answer!(Memory { mib: i64 = "SizeInMiB" });
+answer!(Vcpus { vcpus: Count = "DefaultVCpus", cores: Count = "DefaultCores" });
+answer!(Memory { mib: Count = "SizeInMiB" });
 answer!(Ebs {
     support: String = "EbsOptimizedSupport",
     optimized: EbsOptimized = "EbsOptimizedInfo",
 });
 answer!(EbsOptimized {
-    max: Option<i64> = "MaximumBandwidthInMbps",
-    baseline: Option<i64> = "BaselineBandwidthInMbps",
+    max: Option<Count> = "MaximumBandwidthInMbps",
+    baseline: Option<Count> = "BaselineBandwidthInMbps",
 });
 answer!(Network {
-    interfaces: i64 = "MaximumNetworkInterfaces",
-    ipv4: i64 = "Ipv4AddressesPerInterface",
+    interfaces: Count = "MaximumNetworkInterfaces",
+    ipv4: Count = "Ipv4AddressesPerInterface",
     encryption: bool = "EncryptionInTransitSupported",
-    default_card: i64 = "DefaultNetworkCardIndex",
+    default_card: Count = "DefaultNetworkCardIndex",
     cards: Vec<Card> = "NetworkCards",
     efa: Option<Efa> = "EfaInfo",
     ena: String = "EnaSupport",
 });
-answer!(Card { index: i64 = "NetworkCardIndex", interfaces: i64 = "MaximumNetworkInterfaces" });
-answer!(Efa { max: Option<i64> = "MaximumEfaInterfaces", });
+answer!(Card { index: Count = "NetworkCardIndex", interfaces: Count = "MaximumNetworkInterfaces" });
+answer!(Efa { max: Option<Count> = "MaximumEfaInterfaces", });
 answer!(Placement { strategies: Vec<String> = "SupportedStrategies", });
 answer!(Gpus { gpus: Vec<Gpu> = "Gpus", });
 answer!(Gpu {
     name: String = "Name",
     manufacturer: String = "Manufacturer",
-    count: i64 = "Count",
+    count: Count = "Count",
     memory: Memory = "MemoryInfo",
 });
 answer!(Neuron { devices: Vec<NeuronDevice> = "NeuronDevices", });
-answer!(NeuronDevice { name: String = "Name", count: i64 = "Count", cores: Cores = "CoreInfo" });
-answer!(Cores { count: i64 = "Count" });
+answer!(NeuronDevice { name: String = "Name", count: Count = "Count", cores: Cores = "CoreInfo" });
+answer!(Cores { count: Count = "Count" });
 answer!(Accelerators { accelerators: Vec<Accelerator> = "Accelerators", });
 answer!(Accelerator {
     name: String = "Name",
     manufacturer: String = "Manufacturer",
-    count: i64 = "Count",
+    count: Count = "Count",
 });
-answer!(Storage { total: Option<i64> = "TotalSizeInGB", nvme: String = "NvmeSupport", });
+answer!(Storage { total: Option<Count> = "TotalSizeInGB", nvme: String = "NvmeSupport", });
 answer!(Offered {
     instance_type: String = "InstanceType",
     location: String = "Location",
@@ -195,21 +215,26 @@ pub fn instance_types(text: &str) -> Result<Vec<InstanceTypeInfo>, DescribeError
             architectures: it.processor.architectures,
             cpu_manufacturer: it.processor.manufacturer,
             clock_ghz: it.processor.clock,
-            cores: it.vcpus.cores,
-            vcpus: it.vcpus.vcpus,
-            memory_mib: it.memory.mib,
+            cores: it.vcpus.cores.0,
+            vcpus: it.vcpus.vcpus.0,
+            memory_mib: it.memory.mib.0,
             ebs: EbsInfo {
                 optimized_support: it.ebs.support,
-                max_bandwidth_mbps: it.ebs.optimized.max,
-                baseline_bandwidth_mbps: it.ebs.optimized.baseline,
+                max_bandwidth_mbps: it.ebs.optimized.max.map(|it| it.0),
+                baseline_bandwidth_mbps: it.ebs.optimized.baseline.map(|it| it.0),
             },
             network: NetworkInfo {
-                max_interfaces: it.network.interfaces,
-                ipv4_per_interface: it.network.ipv4,
+                max_interfaces: it.network.interfaces.0,
+                ipv4_per_interface: it.network.ipv4.0,
                 encryption_in_transit: it.network.encryption,
-                default_card: it.network.default_card,
-                cards: it.network.cards.iter().map(|card| (card.index, card.interfaces)).collect(),
-                max_efa: it.network.efa.and_then(|it| it.max),
+                default_card: it.network.default_card.0,
+                cards: it
+                    .network
+                    .cards
+                    .iter()
+                    .map(|card| (card.index.0, card.interfaces.0))
+                    .collect(),
+                max_efa: it.network.efa.and_then(|it| it.max).map(|it| it.0),
                 ena_support: it.network.ena,
             },
             placement_strategies: it.placement.strategies,
@@ -220,8 +245,8 @@ pub fn instance_types(text: &str) -> Result<Vec<InstanceTypeInfo>, DescribeError
                 .map(|gpu| GpuInfo {
                     name: gpu.name,
                     manufacturer: gpu.manufacturer,
-                    count: gpu.count,
-                    memory_mib: gpu.memory.mib,
+                    count: gpu.count.0,
+                    memory_mib: gpu.memory.mib.0,
                 })
                 .collect(),
             neuron: it
@@ -230,8 +255,8 @@ pub fn instance_types(text: &str) -> Result<Vec<InstanceTypeInfo>, DescribeError
                 .into_iter()
                 .map(|device| NeuronInfo {
                     name: device.name,
-                    count: device.count,
-                    cores_per_device: device.cores.count,
+                    count: device.count.0,
+                    cores_per_device: device.cores.count.0,
                 })
                 .collect(),
             accelerators: it
@@ -241,11 +266,11 @@ pub fn instance_types(text: &str) -> Result<Vec<InstanceTypeInfo>, DescribeError
                 .map(|device| AcceleratorInfo {
                     name: device.name,
                     manufacturer: device.manufacturer,
-                    count: device.count,
+                    count: device.count.0,
                 })
                 .collect(),
-            instance_storage: it.storage.total.map(|total_gb| InstanceStorageInfo {
-                total_gb,
+            instance_storage: it.storage.total.map(|total| InstanceStorageInfo {
+                total_gb: total.0,
                 nvme: it.storage.nvme != "unsupported",
             }),
             nitro_enclaves: it.enclaves,
@@ -345,6 +370,27 @@ mod tests {
         assert!(it.placement_strategies.is_empty());
         // A list alone is taken too.
         assert_eq!(instance_types("[]").expect("readable"), []);
+    }
+
+    #[test]
+    fn counts_are_numbers_that_can_be() {
+        for (size, problem) in [
+            ("-5", "invalid value: integer `-5`, expected a number from 0 to 1099511627776"),
+            (
+                "9223372036854775807",
+                "invalid value: integer `9223372036854775807`, expected a number from 0 to 1099511627776",
+            ),
+            ("2.5", "invalid type: floating point `2.5`, expected i64"),
+        ] {
+            let text = format!(
+                r#"{{"InstanceTypes": [{{"InstanceType": "a.b", "MemoryInfo": {{"SizeInMiB": {size}}}}}]}}"#
+            );
+            let error = instance_types(&text).expect_err(size);
+            assert_eq!(error.path, "InstanceTypes[0].MemoryInfo.SizeInMiB");
+            assert_eq!(error.problem, problem);
+        }
+        let largest = r#"[{"InstanceType": "a.b", "MemoryInfo": {"SizeInMiB": 1099511627776}}]"#;
+        assert_eq!(instance_types(largest).expect("readable")[0].memory_mib, MAX_COUNT);
     }
 
     #[test] // aws-capacity 8.3

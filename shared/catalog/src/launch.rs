@@ -173,7 +173,13 @@ pub fn plan(input: LaunchInput<'_>) -> Result<Plan, PlanError> {
         ipv6: input.ipv6,
         render: input.render,
     };
-    let groups = template::groups(class, &selected, wants_efa, input.dropped)?;
+    let groups = template::groups(
+        class,
+        &selected,
+        wants_efa,
+        settings.gates.node_class_cel,
+        input.dropped,
+    )?;
     let mut templates = BTreeMap::new();
     let mut configs: Vec<FleetConfig> = Vec::new();
     let mut reservations = BTreeMap::new();

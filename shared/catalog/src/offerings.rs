@@ -186,12 +186,11 @@ pub(crate) fn offerings(
     for &zone in market.all_zones {
         let class_zone = market.class_zones.get(zone);
         let sold_here = sold.contains(zone) && class_zone.is_some_and(open);
-        for usage in &info.usage_classes {
-            let capacity_type = match usage.as_str() {
-                "on-demand" => CapacityType::OnDemand,
-                "spot" => CapacityType::Spot,
-                _ => continue,
-            };
+        // In one order whatever EC2's, and each once.
+        for capacity_type in [CapacityType::OnDemand, CapacityType::Spot] {
+            if !info.usage_classes.iter().any(|it| it == capacity_type.as_str()) {
+                continue;
+            }
             let published = match capacity_type {
                 CapacityType::Spot => catalog.spot_price(&info.name, zone),
                 _ => on_demand,

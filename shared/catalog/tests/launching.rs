@@ -1,18 +1,16 @@
-//! How claims are launched: the numbered cases of aws-capacity 9, 11 and 14 to 19.
+//! How claims are launched: the numbered cases of aws-capacity 15 to 17 and 19.
 
 mod common;
 
 use std::collections::BTreeMap;
 
-use common::{at, catalog, class, find, now};
+use common::{catalog, class, find, now};
 use serde_json::{Value, json};
 use spokeshave_catalog::{
-    Mark, MarketView,
-    capacity::{EFA, NEURON},
+    MarketView,
+    capacity::EFA,
     launch::{
-        self, LaunchInput, Plan, PlanError, PlanFacts, ReservationFacts, Selected,
-        answer::{self, Consequence, NoInstance},
-        filters,
+        self, LaunchInput, Plan, PlanError, PlanFacts, Selected,
         instance::{Launched, capacity_type_of, claim_parts, merge_metadata},
         interfaces::interfaces,
         subnets::FreeAddresses,
@@ -20,213 +18,15 @@ use spokeshave_catalog::{
     },
 };
 use spokeshave_model::{
-    CapacityType, EC2NodeClass, InstanceType, NodeClaim, Offering, Operator, Quantity, Requirement,
-    Requirements, Resources, Settings, Timestamp,
+    CapacityType, EC2NodeClass, NodeClaim, Operator, Quantity, Settings,
     ec2_node_class::{AmiStatus, CapacityReservationStatus, SecurityGroupStatus, SubnetStatus},
-    instance_type::Reservation,
     labels,
     requirements::NodeSelectorRequirement,
-    settings::MinValuesPolicy,
 };
-use spokeshave_ports::ec2::{FleetError, Instance, PlacementGroup};
+use spokeshave_ports::ec2::{Instance, PlacementGroup};
 
-const SPOT: CapacityType = CapacityType::Spot;
 const ON_DEMAND: CapacityType = CapacityType::OnDemand;
 const RESERVED: CapacityType = CapacityType::Reserved;
-
-fn offering(capacity_type: CapacityType, zone: &str, price: f64) -> Offering {
-    Offering {
-        capacity_type,
-        zone: zone.into(),
-        price: Some(price),
-        available: true,
-        ..Offering::default()
-    }
-}
-
-fn in_reservation(
-    id: &str,
-    kind: &str,
-    interruptible: bool,
-    zone: &str,
-    price: f64,
-    count: i64,
-) -> Offering {
-    Offering {
-        reservation: Some(Reservation { id: id.into(), type_: kind.into(), interruptible, count }),
-        ..offering(RESERVED, zone, price)
-    }
-}
-
-fn made_up(name: &str, offerings: Vec<Offering>) -> InstanceType {
-    InstanceType {
-        name: name.into(),
-        requirements: [Requirement::equals(labels::INSTANCE_TYPE, name)].into_iter().collect(),
-        capacity: Resources::new().with("cpu", Quantity::units(4)),
-        offerings,
-        ..InstanceType::default()
-    }
-}
-
-fn wanting(entries: &[(&str, Operator, &[&str])]) -> Requirements {
-    entries
-        .iter()
-        .map(|(key, op, values)| Requirement::new(key, *op, values.iter().copied()))
-        .collect()
-}
-
-fn kinds(allowed: &[&str]) -> Requirements {
-    wanting(&[(labels::CAPACITY_TYPE, Operator::In, allowed)])
-}
-
-fn select(types: Vec<InstanceType>, wanted: &Requirements) -> Selected {
-    filters::select(types, wanted, &Resources::new(), MinValuesPolicy::Strict)
-        .expect("something is left")
-}
-
-fn offers(selected: &Selected) -> Vec<(String, CapacityType, f64)> {
-    let of = |it: &InstanceType| {
-        let name = it.name.clone();
-        it.offerings
-            .clone()
-            .into_iter()
-            .map(move |it| (name.clone(), it.capacity_type, it.price.unwrap_or(-1.0)))
-    };
-    selected.types.iter().flat_map(of).collect()
-}
-
-#[test] // aws-capacity 14, cases 1-2
-fn spot_dearer_than_on_demand_is_left_out() {
-    let types = |spot: f64| {
-        vec![
-            made_up("a.large", vec![offering(ON_DEMAND, "z", 1.0), offering(SPOT, "z", spot)]),
-            made_up("b.large", vec![offering(ON_DEMAND, "z", 0.8), offering(SPOT, "z", 0.9)]),
-        ]
-    };
-    let both = kinds(&["spot", "on-demand"]);
-    let selected = select(types(0.4), &both);
-    assert_eq!(selected.capacity_type, SPOT);
-    assert_eq!(
-        offers(&selected),
-        [
-            ("a.large".to_owned(), ON_DEMAND, 1.0),
-            ("a.large".to_owned(), SPOT, 0.4),
-            ("b.large".to_owned(), ON_DEMAND, 0.8),
-        ]
-    );
-    let selected = select(types(0.8), &both);
-    assert!(offers(&selected).contains(&("a.large".to_owned(), SPOT, 0.8)));
-    let spot_only = select(vec![made_up("a.large", vec![offering(SPOT, "z", 9.0)])], &both);
-    assert_eq!(offers(&spot_only), [("a.large".to_owned(), SPOT, 9.0)]);
-}
-
-#[test] // aws-capacity 14, cases 3-4
-fn exotic_types_come_last() {
-    let of = |name: &str, device: Option<&str>| {
-        let mut it = made_up(name, vec![offering(ON_DEMAND, "z", 1.0)]);
-        if let Some(device) = device {
-            it.capacity.set(device, Quantity::units(8));
-        }
-        it
-    };
-    let all = || {
-        vec![
-            of("m5.large", None),
-            of("m5.metal", None),
-            of("p5.48xlarge", Some("nvidia.com/gpu")),
-            of("c7g.metal-48xl", None),
-            of("inf2.xlarge", Some(NEURON)),
-        ]
-    };
-    let names = |selected: &Selected| -> Vec<String> {
-        selected.types.iter().map(|it| it.name.clone()).collect()
-    };
-    assert_eq!(names(&select(all(), &Requirements::new())), ["m5.large"]);
-    let exotic = all().into_iter().filter(|it| it.name != "m5.large").take(2).collect();
-    assert_eq!(names(&select(exotic, &Requirements::new())), ["m5.metal", "p5.48xlarge"]);
-    let mut minimum = Requirement::exists(labels::INSTANCE_TYPE);
-    minimum.min_values = Some(2);
-    let wanted: Requirements = [minimum].into_iter().collect();
-    assert_eq!(names(&select(all(), &wanted)).len(), 5);
-}
-
-#[test] // aws-capacity 14, cases 5-7, 10
-fn reservations() {
-    let x = made_up(
-        "x.large",
-        vec![in_reservation("cr-x", "default", false, "z", 10.0, 1), offering(ON_DEMAND, "z", 1.0)],
-    );
-    let y = made_up(
-        "y.large",
-        vec![
-            in_reservation("cr-y", "capacity-block", false, "z", 5.0, 1),
-            offering(SPOT, "z", 0.1),
-        ],
-    );
-    let z = made_up("z.large", vec![in_reservation("cr-z", "default", true, "z", 5.0, 1)]);
-    let selected = select(vec![x, y, z], &Requirements::new());
-    assert_eq!(offers(&selected), [("y.large".to_owned(), RESERVED, 5.0)]);
-    assert_eq!(selected.capacity_type, RESERVED);
-
-    let three = made_up(
-        "m5.large",
-        vec![
-            in_reservation("cr-1", "default", false, "a", 1.0, 3),
-            in_reservation("cr-2", "default", false, "a", 1.0, 5),
-            in_reservation("cr-3", "default", false, "b", 1.0, 1),
-        ],
-    );
-    let selected = select(vec![three.clone()], &Requirements::new());
-    let ids: Vec<&str> = selected.types[0]
-        .offerings
-        .iter()
-        .filter_map(|it| it.reservation.as_ref())
-        .map(|it| it.id.as_str())
-        .collect();
-    assert_eq!(ids, ["cr-2", "cr-3"]);
-
-    let mut with_on_demand = three.clone();
-    with_on_demand.offerings.push(offering(ON_DEMAND, "a", 2.0));
-    let selected = select(vec![with_on_demand.clone()], &kinds(&["on-demand", "spot"]));
-    assert_eq!((selected.capacity_type, selected.types[0].offerings.len()), (ON_DEMAND, 4));
-    for it in &mut with_on_demand.offerings {
-        it.available = it.reservation.is_none();
-    }
-    let selected = select(vec![with_on_demand], &kinds(&["reserved", "on-demand"]));
-    assert_eq!(selected.capacity_type, ON_DEMAND);
-}
-
-#[test] // aws-capacity 14, cases 8-9; bug report B-053
-fn sixty_types_and_minimum_values() {
-    let types = || -> Vec<InstanceType> {
-        (0..100)
-            .map(|n| {
-                made_up(&format!("t{n:03}.large"), vec![offering(ON_DEMAND, "z", f64::from(n))])
-            })
-            .collect()
-    };
-    let mut minimum = Requirement::exists(labels::INSTANCE_TYPE);
-    minimum.min_values = Some(61);
-    let wanted: Requirements = [minimum].into_iter().collect();
-    let strict = filters::select(types(), &wanted, &Resources::new(), MinValuesPolicy::Strict);
-    assert_eq!(
-        strict.expect_err("too few").to_string(),
-        "the 60 cheapest instance types do not meet minValues of node.kubernetes.io/instance-type"
-    );
-    let relaxed = filters::select(types(), &wanted, &Resources::new(), MinValuesPolicy::BestEffort);
-    let relaxed = relaxed.expect("best effort");
-    assert_eq!((relaxed.types.len(), relaxed.types[0].name.as_str()), (60, "t000.large"));
-    for (values, tenancy) in [
-        (Some(vec!["default", "dedicated"]), "default"),
-        (Some(vec!["dedicated"]), "dedicated"),
-        (None, "default"),
-    ] {
-        let wanted = values.map_or_else(Requirements::new, |it| {
-            wanting(&[(labels::INSTANCE_TENANCY, Operator::In, &it)])
-        });
-        assert_eq!(select(types(), &wanted).tenancy, tenancy);
-    }
-}
 
 /// A Ready class with two images, a profile and a group.
 fn ready(family: &str) -> EC2NodeClass {
@@ -338,6 +138,19 @@ fn templates_by_image_and_pods() {
     let mut without = Planner::new("AL2023");
     without.class.status.amis.clear();
     assert!(matches!(without.plan(&any), Err(PlanError::Create { reason: "LaunchFailed", .. })));
+}
+
+#[test] // aws-capacity 5.4, 15.3
+fn expressions_reach_the_template_only_with_their_gate() {
+    let reserved = json!({"kubelet": {"kubeReserved": {"cpu": "vcpus * 30", "memory": "700Mi"}}});
+    let mut planner = Planner::new("AL2023").spec(&reserved);
+    let data = |planner: &Planner| {
+        let plan = planner.plan(&claim(&[ON_DEMAND_ONLY, M5], &[])).expect("plans");
+        plan.templates.values().map(|it| it.user_data.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(data(&planner), ["29 pods None"]);
+    planner.settings.gates.node_class_cel = true;
+    assert_eq!(data(&planner), [r#"29 pods Some({"cpu": "60m", "memory": "700Mi"})"#]);
 }
 
 #[test] // aws-capacity 15, case 3
@@ -589,166 +402,51 @@ fn partitions_give_one_override_per_zone() {
     assert_eq!(plan.facts.partition, Some(1));
 }
 
-fn error(code: &str, instance_type: &str, zone: &str) -> FleetError {
-    FleetError {
-        code: code.into(),
-        message: "m".into(),
-        instance_type: instance_type.into(),
-        zone: zone.into(),
-        ..FleetError::default()
-    }
-}
-
-fn mark(capacity_type: CapacityType, instance_type: &str, zone: &str) -> Consequence {
-    Consequence::Mark(Mark::offering(capacity_type, instance_type, zone))
-}
-
-#[test] // aws-capacity 18, cases 1-2, 4-7; bug reports B-052, B-056, B-061
-fn what_errors_mean() {
-    let on_demand = PlanFacts::default();
-    let spot = PlanFacts { capacity_type: SPOT, ..PlanFacts::default() };
-    let ice = "InsufficientInstanceCapacity";
-    let two = [error(ice, "m5.xlarge", "1a"), error(ice, "m5.xlarge", "1b")];
-    assert_eq!(
-        answer::consequences(&two, &on_demand),
-        [mark(ON_DEMAND, "m5.xlarge", "1a"), mark(ON_DEMAND, "m5.xlarge", "1b")]
-    );
-    assert!(matches!(answer::no_instance(&two, false), NoInstance::InsufficientCapacity(_)));
-    let mixed = [error(ice, "m5.xlarge", "1a"), error("RequestLimitExceeded", "m5.xlarge", "1b")];
-    assert_eq!(answer::consequences(&mixed, &on_demand), [mark(ON_DEMAND, "m5.xlarge", "1a")]);
-    let NoInstance::Create(reason) = answer::no_instance(&mixed, false) else { panic!("kept") };
-    assert_eq!(reason.reason, "RequestLimitExceeded");
-
-    let role = [
-        error(answer::NO_SPOT_ROLE, "m5.large", "1a"),
-        error(answer::NO_SPOT_ROLE, "m5.large", "1b"),
-    ];
-    assert_eq!(
-        answer::consequences(&role, &spot),
-        [
-            Consequence::Mark(Mark::CapacityType(SPOT)),
-            Consequence::SpotRoleEvent(answer::NO_SPOT_ROLE.into())
-        ]
-    );
-    assert!(matches!(answer::no_instance(&role, false), NoInstance::InsufficientCapacity(_)));
-    for code in [
-        "MaxFleetCountExceeded",
-        "MaxSpotInstanceCountExceeded",
-        "VcpuLimitExceeded",
-        "UnfulfillableCapacity",
-        "Unsupported",
-        ice,
-    ] {
-        let errors = [error(code, "m5.xlarge", "1a")];
-        assert_eq!(answer::consequences(&errors, &spot), [mark(SPOT, "m5.xlarge", "1a")], "{code}");
-        assert!(
-            matches!(answer::no_instance(&errors, false), NoInstance::InsufficientCapacity(_)),
-            "{code}"
-        );
-    }
-    let reserved = PlanFacts {
-        capacity_type: RESERVED,
-        reservations: BTreeMap::from([(
-            "m5.large/1a".to_owned(),
-            ReservationFacts { id: "cr-1".into(), ..ReservationFacts::default() },
-        )]),
-        ..PlanFacts::default()
-    };
-    let full = [error("ReservationCapacityExceeded", "m5.large", "1a")];
-    assert_eq!(
-        answer::consequences(&full, &reserved),
-        [Consequence::ExhaustReservation("cr-1".into())]
-    );
-    assert!(matches!(answer::no_instance(&full, false), NoInstance::InsufficientCapacity(_)));
-    let throttled = [error("RequestLimitExceeded", "m5.large", "1a")];
-    assert_eq!(answer::consequences(&throttled, &reserved), []);
-    let unknown = [error("SomeBrandNewEC2ErrorCode", "m5.large", "unknown-zone-9z")];
-    assert_eq!(answer::consequences(&unknown, &on_demand), []);
-    let NoInstance::Create(reason) = answer::no_instance(&unknown, false) else { panic!("kept") };
-    assert_eq!(reason.reason, "LaunchFailed");
-    // An error without any part marks nothing.
-    assert_eq!(answer::consequences(&[error(ice, "", "")], &on_demand), []);
-}
-
-#[test] // aws-capacity 11, case 6; 9, case 8; 18, case 10
-fn spread_limits_addresses_and_silence() {
-    let facts = PlanFacts {
-        placement_group: Some("pg-1".into()),
-        types: vec!["m5.large".into(), "m5.xlarge".into()],
-        ..PlanFacts::default()
-    };
-    let mut limit = error("UnfulfillableCapacity", "m5.large", "1a");
-    limit.message = "You have reached the limit of instances in this spread placement group".into();
-    let keys: Vec<String> = answer::consequences(&[limit], &facts)
-        .into_iter()
-        .filter_map(|it| match it {
-            Consequence::Mark(mark) => Some(mark.key()),
-            _ => None,
+#[test]
+fn at_most_three_hundred_overrides() {
+    // 70 types in 6 zones: 60 of them are 360 overrides.
+    let mut catalog = catalog();
+    let zones: Vec<String> = (0..6).map(|n| format!("z{n}")).collect();
+    let template = catalog.describe("m5.large").expect("there").clone();
+    let types = (0..70).map(|n| spokeshave_ports::ec2::InstanceTypeInfo {
+        name: format!("m{n}.large"),
+        ..template.clone()
+    });
+    catalog.set_types(types.collect());
+    catalog.offerings =
+        catalog.types.iter().map(|it| (it.name.clone(), zones.iter().cloned().collect())).collect();
+    catalog.on_demand = (0..70).map(|n| (format!("m{n}.large"), 1.0 + f64::from(n))).collect();
+    let mut planner = Planner::new("AL2023");
+    planner.class.status.subnets = zones
+        .iter()
+        .map(|zone| SubnetStatus {
+            id: format!("s-{zone}"),
+            zone: zone.clone(),
+            zone_id: String::new(),
         })
         .collect();
-    assert_eq!(keys, ["on-demand:m5.large:1a:pg-1", "on-demand:m5.xlarge:1a:pg-1"]);
-    let mut full = error("InsufficientFreeAddressesInSubnet", "m5.large", "1a");
-    full.subnet_id = "s-2".into();
-    assert_eq!(
-        answer::consequences(&[full], &PlanFacts::default()),
-        [
-            Consequence::Mark(Mark::Subnet("s-2".into())),
-            Consequence::ExhaustSubnet("s-2".into()),
-            mark(ON_DEMAND, "m5.large", "1a"),
-        ]
-    );
-    assert!(matches!(answer::no_instance(&[], false), NoInstance::InsufficientCapacity(_)));
-    let NoInstance::Create(reason) = answer::no_instance(&[], true) else { panic!("kept") };
-    assert_eq!(
-        (reason.reason, reason.message.contains("too few instances returned")),
-        ("LaunchFailed", true)
-    );
-}
-
-#[test] // aws-capacity 18.4, case 9
-fn reasons() {
-    for (text, expected) in [
-        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted: x", "SpotSLRCreationFailed"),
-        (
-            "UnauthorizedOperation: ... with an explicit deny in a service control policy",
-            "Unauthorized",
-        ),
-        ("UnauthorizedOperation: Not authorized for images: [ami-1]", "AMIAuthorizationFailure"),
-        ("AccessDenied: x", "Unauthorized"),
-        (
-            "InvalidParameter: Security group sg-1 and subnet s-1 belong to different networks",
-            "SecurityGroupSubnetVPCMismatch",
-        ),
-        (
-            "InvalidParameterValue: Value (p) for parameter iamInstanceProfile.name is invalid",
-            "InstanceProfileNameInvalid",
-        ),
-        ("InvalidLaunchTemplateId.NotFound: x", "LaunchTemplateNotFound"),
-        (
-            "InvalidUserData.Malformed: User data is limited to 16384 bytes",
-            "UserDataSizeLimitExceeded",
-        ),
-        ("InvalidAMIID.Malformed: x", "InvalidAMIID"),
-        ("InvalidAMIID.NotFound: x", "AMINotFound"),
-        ("RequestLimitExceeded: x", "RequestLimitExceeded"),
-        ("InternalError: x", "InternalError"),
-        ("InvalidParameterCombination: not eligible for Free Tier", "FreeTierIneligible"),
-        ("MaxFleetCountExceeded: x", "FleetQuotaExceeded"),
-        ("PendingVerification: x", "AccountPendingVerification"),
-        ("MaxSpotInstanceCountExceeded: x", "SpotQuotaExceeded"),
-        ("VcpuLimitExceeded: x", "VCPULimitExceeded"),
-        ("InsufficientFreeAddressesInSubnet: x", "InsufficientFreeAddressesInSubnet"),
-        ("Whatever: x", "LaunchFailed"),
-    ] {
-        let got = answer::reason(text);
-        assert_eq!(got.reason, expected, "{text}");
-        assert!(got.message.ends_with(text), "{text}");
-    }
-    assert!(
-        answer::reason("UnauthorizedOperation: with an explicit deny in a service control policy")
-            .message
-            .contains("service control policy")
-    );
+    let view = MarketView::new(&planner.settings, now());
+    let resolved = catalog.resolve(&planner.class, &view, |_| true).expect("resolves");
+    let claim = claim(&[ON_DEMAND_ONLY], &[]);
+    let tags = tags::tags(&planner.class, Some(&claim), "c1").expect("allowed");
+    let plan = launch::plan(LaunchInput {
+        claim: &claim,
+        class: &planner.class,
+        types: resolved.types,
+        dropped: &[],
+        settings: &planner.settings,
+        placement_group: None,
+        tags: &tags,
+        subnets: &|_| FreeAddresses::default().choose(&planner.class),
+        render: &|_| Ok(String::new()),
+        ipv6: false,
+    })
+    .expect("plans");
+    let prices: Vec<f64> =
+        plan.request.configs.iter().flat_map(|it| &it.overrides).map(|it| it.priority).collect();
+    assert_eq!(prices.len(), launch::MAX_OVERRIDES);
+    // The cheapest 50 types in all six zones.
+    assert!(prices.iter().all(|it| *it <= 50.0));
 }
 
 #[test] // aws-capacity 19, cases 1, 5-7; lifecycle 3, case 4
@@ -818,119 +516,4 @@ fn claims_of_instances() {
         (block.capacity_type, block.reservation.map(|it| it.type_)),
         (RESERVED, Some("capacity-block".into()))
     );
-}
-
-/// A class with subnets of these zones.
-fn subnets(list: &[(&str, &str)]) -> EC2NodeClass {
-    let mut class = EC2NodeClass::default();
-    class.status.subnets = list
-        .iter()
-        .map(|(id, zone)| SubnetStatus {
-            id: (*id).into(),
-            zone: (*zone).into(),
-            zone_id: String::new(),
-        })
-        .collect();
-    class
-}
-
-fn free(list: &[(&str, i64)], at: Timestamp) -> FreeAddresses {
-    let mut free = FreeAddresses::default();
-    free.set(list.iter().map(|(id, n)| ((*id).to_owned(), *n)), at);
-    free
-}
-
-#[test] // aws-capacity 9, cases 5-9; bug report B-055
-fn one_subnet_per_zone() {
-    let class = subnets(&[("s-1", "1a"), ("s-2", "1a")]);
-    let chosen = |it: &FreeAddresses| it.choose(&class)["1a"].clone();
-    assert_eq!(chosen(&free(&[("s-1", 10), ("s-2", 100)], now())), "s-2");
-
-    let order = subnets(&[("s-2", "1a"), ("s-1", "1a")]);
-    let mut addresses = free(&[("s-1", 10), ("s-2", 11)], now());
-    let one = BTreeMap::from([("1a".to_owned(), 1)]);
-    let mut seen = Vec::new();
-    for _ in 0..3 {
-        let it = addresses.choose(&order);
-        addresses.deduct(&it, &one, 1);
-        seen.push(it["1a"].clone());
-    }
-    assert_eq!(seen, ["s-2", "s-2", "s-1"]);
-
-    // B-055: choices alternate, the full subnet is never used.
-    let three = subnets(&[("s1", "a"), ("s2", "a"), ("s3", "a")]);
-    let mut addresses = free(&[("s1", 20), ("s2", 18), ("s3", 0)], now());
-    let by_three = BTreeMap::from([("a".to_owned(), 3)]);
-    let mut seen = String::new();
-    for _ in 0..10 {
-        let it = addresses.choose(&three);
-        addresses.deduct(&it, &by_three, 1);
-        seen.push_str(&it["a"]);
-    }
-    assert_eq!(seen, "s1s2s1s2s1s2s1s2s1s2");
-
-    let two_zones = subnets(&[("s-a", "1a"), ("s-b", "1b")]);
-    let predicted = BTreeMap::from([("1a".to_owned(), 29), ("1b".to_owned(), 29)]);
-    let before = free(&[("s-a", 100), ("s-b", 100)], now());
-    let mut after = before.clone();
-    let it = after.choose(&two_zones);
-    after.deduct(&it, &predicted, 1);
-    after.give_back(&before, &it, &predicted, 1, |subnet| i64::from(subnet == "s-a"));
-    assert_eq!((after.in_flight["s-a"], after.in_flight["s-b"]), (71, 100));
-
-    let mut addresses = free(&[("s-1", 50), ("s-2", 200)], now());
-    addresses.exhausted("s-2");
-    assert_eq!(chosen(&addresses), "s-1");
-    assert_eq!(chosen(&FreeAddresses::default()), "s-1");
-    let short = jiff::SignedDuration::from_mins(1);
-    assert!(addresses.is_fresh(short, at(299)) && !addresses.is_fresh(short, at(300)));
-    let long = jiff::SignedDuration::from_mins(10);
-    assert!(addresses.is_fresh(long, at(839)) && !addresses.is_fresh(long, at(840)));
-}
-
-#[test]
-fn at_most_three_hundred_overrides() {
-    // 70 types in 6 zones: 60 of them are 360 overrides.
-    let mut catalog = catalog();
-    let zones: Vec<String> = (0..6).map(|n| format!("z{n}")).collect();
-    let template = catalog.describe("m5.large").expect("there").clone();
-    let types = (0..70).map(|n| spokeshave_ports::ec2::InstanceTypeInfo {
-        name: format!("m{n}.large"),
-        ..template.clone()
-    });
-    catalog.set_types(types.collect());
-    catalog.offerings =
-        catalog.types.iter().map(|it| (it.name.clone(), zones.iter().cloned().collect())).collect();
-    catalog.on_demand = (0..70).map(|n| (format!("m{n}.large"), 1.0 + f64::from(n))).collect();
-    let mut planner = Planner::new("AL2023");
-    planner.class.status.subnets = zones
-        .iter()
-        .map(|zone| SubnetStatus {
-            id: format!("s-{zone}"),
-            zone: zone.clone(),
-            zone_id: String::new(),
-        })
-        .collect();
-    let view = MarketView::new(&planner.settings, now());
-    let resolved = catalog.resolve(&planner.class, &view, |_| true).expect("resolves");
-    let claim = claim(&[ON_DEMAND_ONLY], &[]);
-    let tags = tags::tags(&planner.class, Some(&claim), "c1").expect("allowed");
-    let plan = launch::plan(LaunchInput {
-        claim: &claim,
-        class: &planner.class,
-        types: resolved.types,
-        dropped: &[],
-        settings: &planner.settings,
-        placement_group: None,
-        tags: &tags,
-        subnets: &|_| FreeAddresses::default().choose(&planner.class),
-        render: &|_| Ok(String::new()),
-        ipv6: false,
-    })
-    .expect("plans");
-    let prices: Vec<f64> =
-        plan.request.configs.iter().flat_map(|it| &it.overrides).map(|it| it.priority).collect();
-    assert_eq!(prices.len(), launch::MAX_OVERRIDES);
-    // The cheapest 50 types in all six zones.
-    assert!(prices.iter().all(|it| *it <= 50.0));
 }

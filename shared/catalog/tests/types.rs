@@ -322,6 +322,30 @@ fn pods() {
     assert_eq!(count(&prefixes, 0, "m5.large"), 29);
 }
 
+#[test] // aws-capacity 4.3, 6.2: what EC2 leaves out or says twice
+fn odd_answers_do_no_harm() {
+    let info = InstanceTypeInfo {
+        name: "zz9.large".into(),
+        memory_mib: 1 << 40,
+        vcpus: 1 << 40,
+        usage_classes: ["spot", "on-demand", "spot", "capacity-block"].map(str::to_owned).into(),
+        network: spokeshave_ports::ec2::NetworkInfo { max_interfaces: 3, ..Default::default() },
+        gpus: vec![
+            GpuInfo { manufacturer: "NVIDIA".into(), count: i64::MAX, ..GpuInfo::default() };
+            2
+        ],
+        ..InstanceTypeInfo::default()
+    };
+    let settings = Settings::default();
+    let list = single(info).instance_types(&class("AL2023"), &MarketView::new(&settings, now()));
+    let list = list.expect("resolves");
+    // No addresses told: the two pods of the host network.
+    assert_eq!(list[0].capacity.get("pods"), Quantity::units(2));
+    assert_eq!(list[0].capacity.get(NVIDIA_GPU), Quantity::units(i64::MAX));
+    let offered: Vec<CapacityType> = list[0].offerings.iter().map(|it| it.capacity_type).collect();
+    assert_eq!(offered, [ON_DEMAND, SPOT]);
+}
+
 #[test] // bug report B-047
 fn windows_types_without_published_limits_have_no_addresses() {
     let info = InstanceTypeInfo {

@@ -54,14 +54,14 @@ impl Quantity {
         Self { nanos: n as i128 * NANO, format: Format::BinarySi }
     }
 
-    /// `n` MiB.
+    /// `n` MiB; what is beyond 64 bits of bytes is capped.
     pub const fn mebibytes(n: i64) -> Self {
-        Self::bytes(n * 1024 * 1024)
+        Self::bytes(n.saturating_mul(1024 * 1024))
     }
 
-    /// `n` GiB.
+    /// `n` GiB; what is beyond 64 bits of bytes is capped.
     pub const fn gibibytes(n: i64) -> Self {
-        Self::bytes(n * 1024 * 1024 * 1024)
+        Self::bytes(n.saturating_mul(1024 * 1024 * 1024))
     }
 
     /// `n` billionths.

@@ -38,12 +38,15 @@ pub struct Group {
 
 /// Splits the chosen types by image, and by what their templates must differ in.
 ///
+/// `expressions` says that gate `NodeClassCEL` is on.
+///
 /// # Errors
 /// When the class has no images, or none for any type.
 pub fn groups(
     class: &EC2NodeClass,
     selected: &Selected,
     wants_efa: bool,
+    expressions: bool,
     dropped: &[(String, KubeletError)],
 ) -> Result<Vec<Group>, PlanError> {
     let images = &class.status.amis;
@@ -66,7 +69,7 @@ pub fn groups(
         let Some(image) = images.get(at) else { continue };
         let efa = if wants_efa { it.capacity.get(EFA).value() } else { 0 };
         let pods = it.capacity.get(PODS).value();
-        let texts = |field: &str| reserved_texts(field, &kubelet, it, dropped);
+        let texts = |field: &str| reserved_texts(field, &kubelet, it, expressions, dropped);
         let (kube_reserved, system_reserved) = (texts("kubeReserved"), texts("systemReserved"));
         let mut reservations: BTreeMap<String, Option<Reservation>> = BTreeMap::new();
         if selected.capacity_type == CapacityType::Reserved {
@@ -103,11 +106,13 @@ pub fn groups(
     Ok(found.into_values().collect())
 }
 
-/// A reserved map with its expressions as the numbers they gave for this type.
+/// A reserved map with its expressions as the numbers they gave for this type; `None` where there is none, or where the gate
+/// is off: rendering then leaves expressions out, so that kubelet does what it does without the entry.
 fn reserved_texts(
     field: &str,
     kubelet: &KubeletSettings,
     it: &InstanceType,
+    expressions: bool,
     dropped: &[(String, KubeletError)],
 ) -> Option<BTreeMap<String, String>> {
     let (set, amounts) = match field {
@@ -115,7 +120,7 @@ fn reserved_texts(
         _ => (&kubelet.system_reserved, &it.overhead.system_reserved),
     };
     let is_expression = |entry: &Reserved| matches!(entry, Reserved::Expression(_));
-    if !set.values().any(is_expression) {
+    if !expressions || !set.values().any(is_expression) {
         return None;
     }
     let was_dropped = |key: &str| {
