@@ -70,10 +70,12 @@ pub fn parse(text: &str) -> Result<Vec<Part>, MimeError> {
         return Err(MimeError::HeaderLine(line.to_owned()));
     }
     let mut lines = Lines { rest: text };
-    let Headers::Complete(headers) = read_headers(&mut lines).map_err(|error| match error {
-        MimeError::HeaderLine(line) if line.starts_with("--") => MimeError::NoBlankLine,
-        other => other,
-    })?
+    let lenient = |name: &str| Some(canonical_name(name).unwrap_or_else(|| name.to_owned()));
+    let Headers::Complete(headers) =
+        read_headers(&mut lines, lenient).map_err(|error| match error {
+            MimeError::HeaderLine(line) if line.starts_with("--") => MimeError::NoBlankLine,
+            other => other,
+        })?
     else {
         return Err(MimeError::NoBlankLine);
     };
@@ -166,7 +168,11 @@ enum Headers {
     Cut,
 }
 
-fn read_headers(lines: &mut Lines) -> Result<Headers, MimeError> {
+/// The header lines up to the empty one; `canonical` says how a name is kept, `None` for what can be no name.
+fn read_headers(
+    lines: &mut Lines,
+    canonical: impl Fn(&str) -> Option<String>,
+) -> Result<Headers, MimeError> {
     let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
     loop {
         let Some(line) = lines.next() else { return Ok(Headers::Cut) };
@@ -183,7 +189,7 @@ fn read_headers(lines: &mut Lines) -> Result<Headers, MimeError> {
         }
         let malformed = || MimeError::HeaderLine(logical.clone());
         let (name, value) = logical.split_once(':').ok_or_else(malformed)?;
-        let name = canonical_name(name).ok_or_else(malformed)?;
+        let name = canonical(name).ok_or_else(malformed)?;
         headers.entry(name).or_default().push(value.trim_start_matches(BLANK).to_owned());
     }
 }
@@ -292,13 +298,16 @@ impl Reader<'_> {
         let mut parts = Vec::new();
         let mut separated = false;
         loop {
-            let Some(line) = self.lines.next() else { return Err(MimeError::NoEnd) };
+            let Some(line) = self.lines.next() else {
+                return Err(if parts.is_empty() { MimeError::NoPart } else { MimeError::NoEnd });
+            };
             match self.classify(line, parts.is_empty()) {
                 Line::Final => return Ok(parts),
                 Line::Delimiter => {
                     separated = false;
                     // A delimiter with nothing behind it ends the archive as well.
-                    let Headers::Complete(headers) = read_headers(&mut self.lines)? else {
+                    let Headers::Complete(headers) = read_headers(&mut self.lines, canonical_name)?
+                    else {
                         return Ok(parts);
                     };
                     parts.push(self.read_part(headers)?);
@@ -321,7 +330,8 @@ impl Reader<'_> {
         let Some(rest) = line.strip_prefix(self.delimiter.as_str()) else { return Line::Other };
         if let Some(tail) = rest.strip_prefix("--") {
             let tail = tail.trim_start_matches(BLANK);
-            if tail.is_empty() || tail == self.line_end() || (first && tail == "\n") {
+            // Before the first delimiter has told which line ends there are, Go's reader takes this line for text.
+            if tail.is_empty() || tail == self.line_end() {
                 return Line::Final;
             }
         }
@@ -486,6 +496,22 @@ mod tests {
             write(&parse(text).expect("valid")),
             "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n--//\nContent-Disposition: attachment; filename=\"a.txt\"\nContent-Transfer-Encoding: 7bit\nContent-Type: text/cloud-config; charset=\"us-ascii\"\nMime-Version: 1.0\n\npackages: [a]\n--//--\n"
         );
+    }
+
+    #[test] // aws-nodeclass 10, "Merging": what Go's readers let pass
+    fn odd_lines_before_the_first_part() {
+        let head = "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=B\n";
+        for (odd, want) in [
+            ("X-\u{dc}: x\n: y\nno token(): z\n\n", Ok(vec!["body".to_owned()])),
+            ("\n--B--\n", Ok(vec!["body".to_owned()])),
+            ("no colon\n\n", Err(MimeError::HeaderLine("no colon".into()))),
+        ] {
+            let text = format!("{head}{odd}--B\nA: b\n\nbody\n--B--\n");
+            assert_eq!(bodies(&text), want, "{text}");
+        }
+        // A part's own header is not read as kindly.
+        let text = format!("{head}\n--B\nX-\u{dc}: x\n\nbody\n--B--\n");
+        assert_eq!(bodies(&text), Err(MimeError::HeaderLine("X-\u{dc}: x".into())));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
+use serde_saphyr::DuplicateKeyPolicy;
 
 use crate::{
     BootstrapInput, RenderError, kubelet,
@@ -43,14 +44,22 @@ fn with_content_headers(part: &Part) -> Part {
 }
 
 /// Whether a text is a YAML or JSON mapping, or has no content at all.
+///
+/// Read as Karpenter's YAML library does: the first document counts, a key may come twice, neither a tab nor
+/// the end of a document can begin one.
 fn is_node_config(text: &str) -> bool {
-    let is_blank = text.lines().map(str::trim).all(|it| it.is_empty() || it.starts_with('#'));
-    if is_blank {
-        return true;
+    let content = |it: &&str| !it.trim().is_empty() && !it.trim_start().starts_with('#');
+    let Some(first) = text.lines().find(content) else { return true };
+    if first.trim_start_matches(' ').starts_with('\t') || first.starts_with("...") {
+        return false;
     }
-    // Readers of one document take the first.
-    serde_saphyr::from_multiple::<Value>(text)
-        .is_ok_and(|documents| documents.first().is_some_and(|it| it.is_object() || it.is_null()))
+    let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    let mut bytes = text.as_bytes();
+    match serde_saphyr::read_with_options::<_, Value>(&mut bytes, options).next() {
+        // Nothing but empty documents.
+        None => true,
+        Some(document) => document.is_ok_and(|it| it.is_object()),
+    }
 }
 
 fn document(input: &BootstrapInput) -> Result<Value, RenderError> {
@@ -112,6 +121,12 @@ mod tests {
             ("a: b\n---\nc: d\n", true),
             ("# just a comment", true),
             (" \n\t\n", true),
+            ("---\n", true),
+            ("null", true),
+            ("a: 1\na: 2\n", true),
+            ("a: b\n---\nc: [", true),
+            ("\ta: b", false),
+            ("...\na: b", false),
             ("#!/bin/bash\necho hi", false),
             ("#!/bin/bash\nset -e\necho \"key: value\"\n", false),
             ("#!/bin/bash\ncat <<EOF\nfoo: bar\nEOF\n", false),

@@ -392,14 +392,20 @@ fn owned(cluster: &str) -> Value {
 
 fn launching(scope: &Scope, only_checks: bool) -> Vec<Value> {
     let cluster = scope.cluster.as_str();
-    let launch = &["ec2:RunInstances", "ec2:CreateFleet"];
+    let launch = ["ec2:RunInstances", "ec2:CreateFleet"];
     let public = |kind: &str| format!("arn:{}:ec2:{}::{kind}/*", scope.partition, scope.region);
     let mut used = vec![public("image"), public("snapshot")];
     used.extend(["security-group", "subnet"].iter().map(|it| scope.ec2(it)));
     let mut made: Vec<String> = MADE.iter().map(|it| scope.ec2(it)).collect();
-    if !only_checks {
+    // Tags at creation are bound to what the three calls create anyway: where space is short, that says it.
+    let mut tagged = vec![format!("arn:{}:ec2:{}:*:*/*", scope.partition, scope.region)];
+    let mut template_use = launch.to_vec();
+    if only_checks {
+        template_use.push("ec2:DeleteLaunchTemplate");
+    } else {
         used.extend(["capacity-reservation", "placement-group"].iter().map(|it| scope.ec2(it)));
         made.push(scope.ec2(MADE_FOR_SPOT));
+        tagged.clone_from(&made);
     }
     let any_pool = json!({"aws:RequestTag/karpenter.sh/nodepool": "*"});
     let mut tagging = request_tags(cluster);
@@ -410,10 +416,10 @@ fn launching(scope: &Scope, only_checks: bool) -> Vec<Value> {
         );
     }
     vec![
-        statement("AllowScopedEC2InstanceAccessActions", launch, used, json!({})),
+        statement("AllowScopedEC2InstanceAccessActions", &launch, used, json!({})),
         statement(
             "AllowScopedEC2LaunchTemplateAccessActions",
-            launch,
+            &template_use,
             vec![scope.ec2("launch-template")],
             json!({
                 "StringEquals": owned(cluster),
@@ -423,13 +429,13 @@ fn launching(scope: &Scope, only_checks: bool) -> Vec<Value> {
         statement(
             "AllowScopedEC2InstanceActionsWithTags",
             &["ec2:RunInstances", "ec2:CreateFleet", "ec2:CreateLaunchTemplate"],
-            made.clone(),
+            made,
             json!({"StringEquals": request_tags(cluster), "StringLike": any_pool}),
         ),
         statement(
             "AllowScopedResourceCreationTagging",
             &["ec2:CreateTags"],
-            made,
+            tagged,
             json!({"StringEquals": tagging, "StringLike": any_pool}),
         ),
         statement(
@@ -477,7 +483,8 @@ fn deleting(scope: &Scope, needs: &Needs) -> Option<Value> {
             operators.insert("StringEqualsIfExists".into(), name);
         }
     }
-    if needs.deletes_templates {
+    // Whoever checks launches deletes templates by the statement that lets it use them.
+    if needs.deletes_templates && !needs.prepares {
         actions.push("ec2:DeleteLaunchTemplate");
         resources.push(scope.ec2("launch-template"));
     }
@@ -503,13 +510,27 @@ fn profiles(scope: &Scope, creates: bool) -> Vec<Value> {
         ));
     }
     let mut actions = vec!["iam:RemoveRoleFromInstanceProfile", "iam:DeleteInstanceProfile"];
-    if creates {
-        actions.insert(0, "iam:AddRoleToInstanceProfile");
-        actions.push("iam:TagInstanceProfile");
-    }
     let mut tags = owned(cluster);
     if let Value::Object(keys) = &mut tags {
         keys.insert(region("Resource"), scope.region.as_str().into());
+    }
+    if creates {
+        actions.insert(0, "iam:AddRoleToInstanceProfile");
+        // IAM asks for this one when a profile is made with tags, too.
+        let mut both = tags.clone();
+        if let (Value::Object(all), Value::Object(requested)) = (&mut both, request_tags(cluster)) {
+            all.extend(requested);
+            all.insert(region("Request"), scope.region.as_str().into());
+        }
+        statements.push(statement(
+            "AllowScopedInstanceProfileTagActions",
+            &["iam:TagInstanceProfile"],
+            profiles(),
+            json!({"StringEquals": both, "StringLike": {
+                class("Request"): "*",
+                class("Resource"): "*",
+            }}),
+        ));
     }
     statements.push(statement(
         "AllowScopedInstanceProfileActions",

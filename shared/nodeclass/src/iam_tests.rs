@@ -182,6 +182,23 @@ fn only_our_instances_are_terminated() {
     }
 }
 
+#[test] // aws-nodeclass 16, case 8; 28
+fn only_our_templates_are_deleted() {
+    for concern in [Concern::Nodeclass, Concern::CatalogRefresh] {
+        let delete =
+            |context: &[(&str, &str)]| may(concern, "ec2:DeleteLaunchTemplate", TEMPLATE, context);
+        assert!(delete(OWNED), "{concern}");
+        assert!(!delete(&[]), "{concern}");
+        assert!(!delete(&OWNED[1..]), "{concern}");
+        assert!(!may(concern, "ec2:TerminateInstances", INSTANCE, OWNED), "{concern}");
+    }
+    let group = "arn:aws:ec2:eu-west-1:111122223333:security-group/sg-1";
+    let tags = with(LAUNCH_TAGS, &[("aws:RequestTag/karpenter.sh/nodepool", "general")]);
+    for concern in [Concern::Nodeclass, Concern::Launch] {
+        assert!(!may(concern, "ec2:CreateTags", group, &tags), "{concern}: outside a creation");
+    }
+}
+
 #[test] // aws-nodeclass 28, case 5
 fn profiles_are_made_with_all_tags() {
     let tags = with(LAUNCH_TAGS, &[("aws:RequestTag/topology.kubernetes.io/region", "eu-west-1")]);
@@ -201,11 +218,18 @@ fn profiles_are_made_with_all_tags() {
         "iam:AddRoleToInstanceProfile",
         "iam:RemoveRoleFromInstanceProfile",
         "iam:DeleteInstanceProfile",
-        "iam:TagInstanceProfile",
     ] {
         assert!(may(Concern::Nodeclass, action, PROFILE, &of_karpenter), "{action}");
         assert!(!may(Concern::Nodeclass, action, PROFILE, &[]), "{action}");
     }
+    let tag = |context: &[(&str, &str)]| {
+        may(Concern::Nodeclass, "iam:TagInstanceProfile", PROFILE, context)
+    };
+    assert!(tag(&with(&tags, &of_karpenter)));
+    assert!(!tag(&of_karpenter), "with other tags than ours");
+    assert!(!tag(&tags), "somebody else's profile");
+    let foreign = [("aws:RequestTag/kubernetes.io/cluster/demo", "other")];
+    assert!(!tag(&with(&with(&of_karpenter, &tags[1..]), &foreign)));
     let collects = Concern::InstanceProfileGc;
     assert!(may(collects, "iam:DeleteInstanceProfile", PROFILE, &of_karpenter));
     assert!(may(collects, "iam:ListInstanceProfiles", PROFILE, &[]), "B-067: on every resource");
