@@ -35,13 +35,19 @@ fn file(name: &str, text: &str) -> String {
 }
 
 fn run(format: Format, args: &[&str]) -> (Result<ExitStatus, Failure>, String) {
+    let (status, text, _) = run_with_notes(format, args);
+    (status, text)
+}
+
+/// The same with what goes to standard error.
+fn run_with_notes(format: Format, args: &[&str]) -> (Result<ExitStatus, Failure>, String, String) {
     let cli = Cli::try_parse_from(["spokeshave"].iter().chain(args)).expect("a valid call");
-    let sink = Sink::default();
-    let out = Output::into_writers(format, Box::new(sink.clone()), Box::new(Sink::default()));
+    let (sink, notes) = (Sink::default(), Sink::default());
+    let out = Output::into_writers(format, Box::new(sink.clone()), Box::new(notes.clone()));
     let status = cli.command.run(&out);
     drop(out);
-    let text = String::from_utf8(sink.0.borrow().clone()).expect("text");
-    (status, text)
+    let text = |sink: Sink| String::from_utf8(sink.0.borrow().clone()).expect("text");
+    (status, text(sink), text(notes))
 }
 
 const POOL: &str = "apiVersion: karpenter.sh/v1
@@ -83,6 +89,17 @@ fn userdata(
     spec: &Value,
     more: &[&str],
 ) -> (Result<ExitStatus, Failure>, String) {
+    let (status, text, _) = userdata_with_notes(format, name, pool, spec, more);
+    (status, text)
+}
+
+fn userdata_with_notes(
+    format: Format,
+    name: &str,
+    pool: &str,
+    spec: &Value,
+    more: &[&str],
+) -> (Result<ExitStatus, Failure>, String, String) {
     let class = file(&format!("{name}-class.json"), &class(spec));
     let pool = file(&format!("{name}-pool.yaml"), pool);
     let mut args = vec![
@@ -97,9 +114,10 @@ fn userdata(
         "https://ABC123.gr7.eu-west-1.eks.amazonaws.com",
         "--ca",
         "QUJD",
-        "--kubernetes-version",
-        "1.34",
     ];
+    if !more.contains(&"--kubernetes-version") {
+        args.extend(["--kubernetes-version", "1.34"]);
+    }
     if !more.contains(&"--instance-type") {
         args.extend(["--instance-type", "m5.xlarge"]);
     }
@@ -107,7 +125,36 @@ fn userdata(
         args.extend(["--service-cidr", "10.100.0.0/16"]);
     }
     args.extend(more);
-    run(format, &args)
+    run_with_notes(format, &args)
+}
+
+#[test] // aws-nodeclass 6.1; 7.3; 8, steps 2, 4 and 6
+fn what_keeps_a_class_from_launching_is_told_beside_the_answer() {
+    let spec = json!({
+        "amiSelectorTerms": [{"alias": "al2@latest"}],
+        "kubelet": {
+            "maxPods": "vcpus * 10",
+            "kubeReserved": {"cpu": "vcpus - 100", "memory": "100Mi"},
+            "registryPullQPS": 3,
+        },
+    });
+    let told = |more: &[&str]| {
+        let (status, text, notes) = userdata_with_notes(Format::Json, "told", POOL, &spec, more);
+        assert_eq!(status, Ok(ExitStatus::Answered));
+        let answer: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(answer["kubelet"]["kubeReserved"], json!({"memory": "100Mi"}));
+        notes
+    };
+    let fields = "warning: EC2NodeClass/default: spec.kubelet has fields not applied by the AL2 AMI family that would be silently dropped: registryPullQPS; nothing is launched\n";
+    let gate = "warning: EC2NodeClass/default: spec.kubelet contains a CEL expression, but the NodeClassCEL feature gate is disabled; nothing is launched\n";
+    assert_eq!(told(&["--kubernetes-version", "1.32"]), format!("{gate}{fields}"));
+    let open = ["--kubernetes-version", "1.33", "--set", "AWS_FEATURE_GATES=NodeClassCEL=true"];
+    assert_eq!(
+        told(&open),
+        format!(
+            "warning: EC2NodeClass/default: spec.kubelet.kubeReserved.cpu: \"vcpus - 100\" gives -96, which is below 0 (instance type m5.xlarge); the entry is left out\nwarning: EC2NodeClass/default: AL2 images are not published for Kubernetes 1.33 and later versions, use another alias; nothing is launched\n{fields}"
+        )
+    );
 }
 
 #[test] // aws-nodeclass 9, 11 and 14; api 7, cases 4 and 5; B-039

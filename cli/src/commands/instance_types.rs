@@ -104,6 +104,14 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
     let mut view = MarketView::new(&settings, Timestamp::UNIX_EPOCH);
     for entry in &args.reservations {
         let (id, count) = reservation(entry)?;
+        // A count for what the class does not have would be left out without a word.
+        if !class.status.capacity_reservations.iter().any(|it| it.id == id) {
+            let problem = format!("--reservation {entry}: the class has no such reservation");
+            return Err(Failure::new(problem)
+                .object(format!("EC2NodeClass/{}", class.metadata.name))
+                .field("status.capacityReservations")
+                .fix("correct the id, or give the class as the cluster has it, with its status"));
+        }
         view.reservations.insert(id, count);
     }
     let mut resolved = catalog

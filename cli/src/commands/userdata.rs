@@ -16,9 +16,14 @@ use spokeshave_catalog::{
 };
 use spokeshave_model::{
     CapacityType, EC2NodeClass, InstanceType, Kind, NodeClaim, NodePool, Requirements, Settings,
-    Taint, TaintEffect, labels, resources::PODS,
+    Taint, TaintEffect, labels, resources::PODS, validation::kubelet,
 };
-use spokeshave_nodeclass::{facts::dns_in, template};
+use spokeshave_nodeclass::{
+    facts::dns_in,
+    images::alias_paths,
+    template,
+    validation::{EXPRESSIONS_DISABLED, has_expressions, unsupported_kubelet},
+};
 use spokeshave_ports::ec2::{LaunchBlockDevice, LaunchMetadataOptions};
 use spokeshave_scheduling::any;
 
@@ -213,7 +218,10 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
             .or_else(|| dns_in(args.service_cidr.as_deref()?)),
     };
     let capacity_type = capacity_type(&pool);
-    let facts = node_facts(args, &settings, &class, &class_manifest)?;
+    let facts = node_facts(args, &settings, &class, &class_manifest, out)?;
+    for problem in problems(&class, &args.kubernetes_version, settings.gates.node_class_cel) {
+        out.warn(&format!("warning: {}: {problem}; nothing is launched", class_manifest.reference()));
+    }
     let mut claim = NodeClaim::default();
     claim.metadata.labels = claim_labels(&pool);
     claim.spec.taints = pool.spec.template.spec.taints.clone().into_inner();
@@ -246,6 +254,19 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
         print_text(&answer, capacity_type, out)?;
     }
     Ok(ExitStatus::Answered)
+}
+
+/// What keeps a class from becoming Ready although its user data can be made.
+fn problems(class: &EC2NodeClass, version: &str, expressions: bool) -> Vec<String> {
+    let settings = class.spec.kubelet.as_ref();
+    let alias = class.spec.alias().and_then(|it| alias_paths(it, version).err());
+    let mut problems: Vec<String> = alias.iter().map(ToString::to_string).collect();
+    problems.extend(kubelet(settings).into_iter().map(|it| it.message));
+    if has_expressions(settings) && !expressions {
+        problems.push(EXPRESSIONS_DISABLED.to_owned());
+    }
+    problems.extend(unsupported_kubelet(class.ami_family(), settings));
+    problems
 }
 
 fn taint_row(taint: &Taint) -> TaintRow<'_> {
@@ -356,6 +377,7 @@ fn node_facts(
     settings: &Settings,
     class: &EC2NodeClass,
     manifest: &Manifest,
+    out: &Output,
 ) -> Result<NodeFacts, Failure> {
     let name = args.instance_type.as_str();
     if let Some(path) = &args.catalog {
@@ -381,6 +403,14 @@ fn node_facts(
         return Err(Failure::new(format!("instance type {name:?} is not known in {region}"))
             .fix("name another one with --instance-type, or give a catalog with --catalog"));
     };
+    for (_, error) in &resolved.dropped {
+        out.warn(&format!(
+            "warning: {}: spec.kubelet.{}: {} (instance type {name}); the entry is left out",
+            manifest.reference(),
+            error.field,
+            error.problem,
+        ));
+    }
     let kubelet = KubeletSettings::of(class).unwrap_or_default();
     let texts = |field: &str| {
         if !settings.gates.node_class_cel {

@@ -41,6 +41,9 @@ impl Default for Scope {
 /// Longest cluster name that is taken into names of our own as it is: SQS allows 80 characters.
 const LONGEST_IN_NAMES: usize = 40;
 
+/// Longest name of a role. Source: IAM quotas.
+const LONGEST_ROLE_NAME: usize = 64;
+
 /// `spokeshave-<cluster>`, short enough for every kind of name.
 pub fn stack_prefix(cluster: &str) -> String {
     if cluster.len() <= LONGEST_IN_NAMES {
@@ -52,7 +55,8 @@ pub fn stack_prefix(cluster: &str) -> String {
 }
 
 impl Scope {
-    /// The same with what is known filled in. `node_role` defaults to Karpenter's name for it.
+    /// The same with what is known filled in. `node_role` defaults to Karpenter's name for it, as far as IAM
+    /// takes it.
     #[must_use]
     pub fn filled(
         mut self,
@@ -72,10 +76,9 @@ impl Scope {
         if let Some(cluster) = cluster {
             self.cluster = cluster.to_owned();
             self.stack = Some(stack_prefix(cluster));
-            self.node_role = format!(
-                "arn:{}:iam::{}:role/KarpenterNodeRole-{cluster}",
-                self.partition, self.account
-            );
+            let role: String =
+                format!("KarpenterNodeRole-{cluster}").chars().take(LONGEST_ROLE_NAME).collect();
+            self.node_role = format!("arn:{}:iam::{}:role/{role}", self.partition, self.account);
         }
         if let Some(node_role) = node_role {
             self.node_role = node_role.to_owned();
@@ -400,7 +403,9 @@ fn launching(scope: &Scope, only_checks: bool) -> Vec<Value> {
     // Tags at creation are bound to what the three calls create anyway: where space is short, that says it.
     let mut tagged = vec![format!("arn:{}:ec2:{}:*:*/*", scope.partition, scope.region)];
     let mut template_use = launch.to_vec();
+    let mut template_sid = "AllowScopedEC2LaunchTemplateAccessActions";
     if only_checks {
+        template_sid = "AllowOwnTemplates";
         template_use.push("ec2:DeleteLaunchTemplate");
     } else {
         used.extend(["capacity-reservation", "placement-group"].iter().map(|it| scope.ec2(it)));
@@ -418,7 +423,7 @@ fn launching(scope: &Scope, only_checks: bool) -> Vec<Value> {
     vec![
         statement("AllowScopedEC2InstanceAccessActions", &launch, used, json!({})),
         statement(
-            "AllowScopedEC2LaunchTemplateAccessActions",
+            template_sid,
             &template_use,
             vec![scope.ec2("launch-template")],
             json!({

@@ -256,6 +256,8 @@ fn every_document_fits_a_managed_policy() {
     let long = "c".repeat(100);
     for (region, role) in [
         ("us-isob-east-1", format!("arn:aws-iso-b:iam::111122223333:role/{}", "r".repeat(64))),
+        ("us-isof-south-1", format!("arn:aws-iso-f:iam::111122223333:role/{}", "r".repeat(64))),
+        ("cn-northwest-1", format!("arn:aws-cn:iam::111122223333:role/{}", "r".repeat(64))),
         ("us-gov-west-1", format!("arn:aws-us-gov:iam::111122223333:role/{}", "r".repeat(64))),
     ] {
         let scope =

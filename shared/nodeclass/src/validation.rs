@@ -20,6 +20,10 @@ pub const VERDICT_REMEMBERED_FOR: SignedDuration = SignedDuration::from_mins(30)
 /// Partition of the state table: verdicts by class UID. Lost: the calls are made again.
 pub const RECORDS: &str = "validation";
 
+/// Message of the condition where an expression meets a closed gate.
+pub const EXPRESSIONS_DISABLED: &str =
+    "spec.kubelet contains a CEL expression, but the NodeClassCEL feature gate is disabled";
+
 /// What the condition becomes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
@@ -152,11 +156,7 @@ pub fn before_calls(class: &EC2NodeClass, inputs: &Inputs<'_>) -> Check {
         return settled("InvalidKubeletConfiguration", inputs.kubelet_problems.join("; "));
     }
     if has_expressions(kubelet) && !inputs.node_class_cel {
-        return settled(
-            "KubeletExpressionsDisabled",
-            "spec.kubelet contains a CEL expression, but the NodeClassCEL feature gate is disabled"
-                .to_owned(),
-        );
+        return settled("KubeletExpressionsDisabled", EXPRESSIONS_DISABLED.to_owned());
     }
     if let Evaluation::Invalid(problem) = inputs.evaluation {
         return settled("KubeletExpressionInvalid", problem.clone());
