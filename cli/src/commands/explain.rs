@@ -1,15 +1,20 @@
 //! `spokeshave explain`: in plain words, why a pod, a node or a NodeClaim is where it is and what will become of it.
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use spokeshave_disruption::{
     Method, StateNode, View,
     candidates::Survey,
+    cluster::{ConsolidateAfter, Policy},
     costs::{eviction_cost, node_price, reschedule_cost},
+    eligibility::Blocker,
 };
-use spokeshave_lifecycle::expiration::expires_at;
+use spokeshave_lifecycle::{
+    consolidatable::{Consolidatable, judge},
+    expiration::expires_at,
+};
 use spokeshave_model::{
     CapacityType, ConditionStatus, Kind, NodeClaim, ObjectKey,
     core::{Node, Pod},
@@ -20,10 +25,13 @@ use spokeshave_model::{
         tolerates_disruption,
     },
 };
-use spokeshave_scheduling::{Batch, Planner, ReservedMode, Solution, eligibility};
+use spokeshave_scheduling::{Planner, Solution, eligibility};
 
 use super::{
-    plan::world::{Source, World},
+    plan::{
+        self,
+        world::{Source, World},
+    },
     plan_disruption::{self, Disruption},
 };
 use crate::{ExitStatus, Failure, Output, input, output::Colour, settings::SettingsArgs};
@@ -256,17 +264,7 @@ fn of_waiting_pod(world: &World, pod: &Arc<Pod>) -> Answer {
     if let Err((why, _)) = eligibility::validate(pod, &world.view) {
         return not_ours(&why);
     }
-    let (pods, _) = eligibility::pending(&world.view);
-    let displaced = eligibility::displaced(&world.view, world.now);
-    let batch = Batch {
-        displaced: displaced.iter().map(|it| it.key()).collect::<BTreeSet<_>>(),
-        pods: pods.into_iter().chain(displaced).collect(),
-        reserved: ReservedMode::Strict,
-        explain: Some(pod.key()),
-        ..Batch::default()
-    };
-    let mut planner = Planner::new(&world.view, &world.pools, &world.options, world.now);
-    let solution = planner.solve(&batch, &|| true);
+    let solution = provision(world, Some(pod.key()));
     let mut answer = Answer::new(reference, placement(&solution, &pod.key()));
     if let Some(reason) = solution.unschedulable.get(&pod.key()) {
         for (pool, why) in &reason.pools {
@@ -281,6 +279,13 @@ fn of_waiting_pod(world: &World, pod: &Arc<Pod>) -> Answer {
     }
     answer.steps = solution.steps;
     answer
+}
+
+/// One provisioning pass, which tells the way of one pod.
+fn provision(world: &World, explain: Option<ObjectKey>) -> Solution {
+    let (mut batch, _ignored) = plan::batch(world, &[]);
+    batch.explain = explain;
+    Planner::new(&world.view, &world.pools, &world.options, world.now).solve(&batch, &|| true)
 }
 
 fn placement(solution: &Solution, key: &ObjectKey) -> String {
@@ -422,7 +427,7 @@ fn outlook(world: &World, view: &View, node: &StateNode, answer: &mut Answer) ->
         }
         return "it is being removed".to_owned();
     }
-    let disruption: Disruption = plan_disruption::of(world);
+    let disruption: Disruption = plan_disruption::of(world, Vec::new(), &provision(world, None));
     for it in disruption.budgets.iter().filter(|it| it.node_pool == node.pool()) {
         let count = |n: i64| {
             if n >= spokeshave_model::budgets::UNLIMITED {
@@ -475,11 +480,78 @@ fn outlook(world: &World, view: &View, node: &StateNode, answer: &mut Answer) ->
     if !methods.is_empty() {
         answer.add("considered by", methods.join(", "));
     }
+    for it in remedies(view, &survey, node) {
+        answer.add("remedy", it);
+    }
     let why = disruption.not_considered.iter().find(|it| it.node == name).map(|it| it.why.clone());
     match why {
         Some(why) => format!("it stays: {why}"),
         None => "it stays".to_owned(),
     }
+}
+
+/// What would have to change for the node to be considered.
+fn remedies(view: &View, survey: &Survey<'_>, node: &StateNode) -> Vec<String> {
+    let Some(facts) = survey.facts.iter().find(|it| view.nodes[it.at].name() == node.name()) else {
+        return Vec::new();
+    };
+    if let Some(blocker) = &facts.blocker {
+        return of_blocker(node, blocker).into_iter().collect();
+    }
+    let (Some(pool), Some(claim)) = (view.pools.get(node.pool()), &node.claim) else {
+        return Vec::new();
+    };
+    let name = pool.name();
+    let mut found = Vec::new();
+    match pool.consolidate_after() {
+        _ if pool.nodepool.is_static() => {
+            found.push(format!("NodePool {name} has a fixed size: lower spec.replicas"));
+        }
+        ConsolidateAfter::Never => {
+            found.push(format!("NodePool {name}: spec.disruption.consolidateAfter other than Never"));
+        }
+        ConsolidateAfter::After(_) if !claim.is_true(NodeClaim::CONSOLIDATABLE) => {
+            if let Consolidatable::From(at) = judge(claim, &pool.nodepool, view.now) {
+                found.push(format!("consolidatable from {at} on, if no pod comes or goes"));
+            }
+        }
+        ConsolidateAfter::After(_) if pool.policy() == Policy::WhenEmpty && !facts.is_empty() => {
+            found.push(format!(
+                "NodePool {name}: spec.disruption.consolidationPolicy other than WhenEmpty"
+            ));
+        }
+        ConsolidateAfter::After(_) => {}
+    }
+    found
+}
+
+fn of_blocker(node: &StateNode, blocker: &Blocker) -> Option<String> {
+    Some(match blocker {
+        Blocker::InCommand | Blocker::Foreign | Blocker::WithoutNode | Blocker::Marked => {
+            return None;
+        }
+        Blocker::NotInitialized => {
+            let it = node.claim.as_ref()?.condition(NodeClaim::INITIALIZED)?;
+            format!("it has to be initialized: {} {}", it.reason, it.message).trim_end().to_owned()
+        }
+        Blocker::Nominated => format!("considered again from {} on", node.nominated_until?),
+        Blocker::DoNotDisrupt => format!("take annotation {} off the node", labels::DO_NOT_DISRUPT),
+        Blocker::Label(key) => format!("put label {key} back on the node"),
+        Blocker::NoNodePool(name) => {
+            format!("there has to be a NodePool {name} whose class has instance types to offer")
+        }
+        Blocker::PodDoNotDisrupt(pod) => format!(
+            "take annotation {} off pod {pod}; with terminationGracePeriod on the NodePool, drift does not wait for it",
+            labels::DO_NOT_DISRUPT
+        ),
+        Blocker::Pdb(PdbBlock::Multiple(keys)) => {
+            let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+            format!("only one of the PodDisruptionBudgets {} may select the pod", keys.join(", "))
+        }
+        Blocker::Pdb(PdbBlock::NoneAllowed(key)) => format!(
+            "PodDisruptionBudget {key} has to allow an eviction: more Ready pods, or a looser budget"
+        ),
+    })
 }
 
 fn of_claim(world: &World, name: &str) -> Option<Answer> {

@@ -10,7 +10,9 @@ use serde::Serialize;
 use spokeshave_model::{
     CapacityType, Kind, NodeSelectorRequirement, ObjectKey, Resources, Settings, Taint, core::Pod,
 };
-use spokeshave_scheduling::{Batch, PlannedClaim, Planner, ReservedMode, eligibility, requests};
+use spokeshave_scheduling::{
+    Batch, PlannedClaim, Planner, ReservedMode, Solution, eligibility, requests,
+};
 
 use super::plan_disruption::{self, Disruption};
 use crate::{ExitStatus, Failure, Output, input, settings::SettingsArgs};
@@ -181,8 +183,11 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
             claim.reference()
         ));
     }
-    let (answer, found) = answer(&world, &wanted, explain.as_ref());
-    let disruption = args.disruption.then(|| plan_disruption::of(&world));
+    let (batch, ignored) = batch(&world, &wanted);
+    let waiting: Vec<Arc<Pod>> =
+        batch.pods.iter().filter(|it| given.contains(&it.key())).cloned().collect();
+    let (answer, solution, found) = answer(&world, batch, ignored, explain.as_ref());
+    let disruption = args.disruption.then(|| plan_disruption::of(&world, waiting, &solution));
     if let Some(key) = &explain
         && !found
     {
@@ -250,8 +255,8 @@ fn names(pods: &[Arc<Pod>]) -> Vec<String> {
     pods.iter().map(|it| it.key().to_string()).collect()
 }
 
-/// The answer, and whether the pod to explain was among those to place.
-fn answer(world: &World, wanted: &[Arc<Pod>], explain: Option<&ObjectKey>) -> (Answer, bool) {
+/// What a provisioning pass has to place, and the pods it leaves alone. `wanted` are placed whatever they say.
+pub(super) fn batch(world: &World, wanted: &[Arc<Pod>]) -> (Batch, Vec<eligibility::Ignored>) {
     let (mut pods, mut ignored) = eligibility::pending(&world.view);
     for pod in wanted {
         if pod.is_daemon() || pod.is_mirror() {
@@ -272,9 +277,19 @@ fn answer(world: &World, wanted: &[Arc<Pod>], explain: Option<&ObjectKey>) -> (A
         displaced: displaced.iter().map(|it| it.key()).collect(),
         pods: pods.into_iter().chain(displaced).collect(),
         reserved: ReservedMode::Strict,
-        explain: explain.cloned(),
         ..Batch::default()
     };
+    (batch, ignored)
+}
+
+/// The answer, the solution behind it, and whether the pod to explain was among those to place.
+fn answer(
+    world: &World,
+    mut batch: Batch,
+    mut ignored: Vec<eligibility::Ignored>,
+    explain: Option<&ObjectKey>,
+) -> (Answer, Solution, bool) {
+    batch.explain = explain.cloned();
     let found = explain.is_none_or(|key| batch.pods.iter().any(|it| it.key() == *key));
     let began = Instant::now();
     let mut planner = Planner::new(&world.view, &world.pools, &world.options, world.now);
@@ -316,7 +331,7 @@ fn answer(world: &World, wanted: &[Arc<Pod>], explain: Option<&ObjectKey>) -> (A
         explain: explain
             .map(|key| Explanation { pod: key.to_string(), steps: solution.steps.clone() }),
     };
-    (answer, found)
+    (answer, solution, found)
 }
 
 /// Milliseconds since `began`, to the microsecond.

@@ -1,13 +1,16 @@
 //! What `plan --disruption` adds: the commands of one disruption pass, the nodes that were left and why, and budgets.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use jiff::Timestamp;
 use serde::Serialize;
 use spokeshave_disruption::{
     Command, Method, Purpose, Reason, Scheduler, Simulator, View,
     allowance::Allowances,
     candidates::Survey,
+    cluster::nomination_window,
     consolidation::{Decision, decide},
     memory::Memory,
     methods::NoLimit,
@@ -16,10 +19,10 @@ use spokeshave_disruption::{
 };
 use spokeshave_lifecycle::drift::pool_reason;
 use spokeshave_model::{
-    EC2NodeClass, Kind, NodeClaim, Settings, conditions::ConditionStatus, core::Pod, hash, labels,
+    EC2NodeClass, Kind, NodeClaim, conditions::ConditionStatus, core::Pod, hash, labels,
 };
 use spokeshave_nodeclass::drift::{ami_drift, static_drift};
-use spokeshave_scheduling::{ClusterView, Options, PoolInput};
+use spokeshave_scheduling::{ClusterView, Solution, buffers};
 
 use super::plan::world::World;
 use crate::{Failure, Output, output::Colour};
@@ -78,37 +81,23 @@ pub struct BudgetRow {
     pub remaining: i64,
 }
 
-/// The same for a world of files.
-pub fn of(world: &World) -> Disruption {
-    disruption(
-        &world.view,
-        &world.pools,
-        &world.settings,
-        &world.options,
-        world.virtual_pods(),
-        world.now,
-    )
-}
-
-/// Runs one disruption pass over `cluster` as if its validation wait were over.
+/// Runs one disruption pass over a world of files, right after the provisioning pass that came to `provisioned`, as if
+/// its validation wait were over.
 ///
-/// `pools` are all managed pools, static and unready ones too. `extra_pods` are the placeholders of CapacityBuffers.
-pub fn disruption(
-    cluster: &ClusterView,
-    pools: &[PoolInput],
-    settings: &Settings,
-    options: &Options,
-    extra_pods: Vec<Arc<Pod>>,
-    now: Timestamp,
-) -> Disruption {
-    let mut view = View::new(cluster, pools, settings, now);
+/// `waiting` are pods that wait for a place and are not in the cluster's own list.
+pub fn of(world: &World, waiting: Vec<Arc<Pod>>, provisioned: &Solution) -> Disruption {
+    let World { view: cluster, pools, settings, options, now, .. } = world;
+    let mut view = View::new(cluster, pools, settings, *now);
     judge_drift(cluster, &mut view);
+    nominate(&mut view, provisioned);
     let mut cluster = cluster.clone();
     for name in marked_names(&view) {
         cluster.mark_for_deletion(&name);
     }
-    note_buffers(&mut view, &cluster, pools, options, &extra_pods);
+    let placeholders = world.virtual_pods();
+    note_buffers(&mut view, &cluster, pools, options, &placeholders);
     let survey = Survey::new(&view);
+    let extra_pods = waiting.into_iter().chain(placeholders).collect();
     let mut scheduler = Scheduler::new(&view, &cluster, pools, options, extra_pods, &|| true);
     let outcome = pass::run(
         &survey,
@@ -124,6 +113,22 @@ pub fn disruption(
         not_considered: not_considered(&survey, &outcome, &commands, &diagnoses),
         commands,
         budgets: budgets(&view),
+    }
+}
+
+/// Nodes that provisioning gave pods to are nominated for them; placeholders of CapacityBuffers do not count.
+fn nominate(view: &mut View, provisioned: &Solution) {
+    let until = view.now + nomination_window(&view.settings);
+    let nominated: BTreeSet<&str> = provisioned
+        .existing
+        .iter()
+        .filter(|it| it.pods.iter().any(|pod| !buffers::is_virtual(pod)))
+        .map(|it| it.name.as_str())
+        .collect();
+    for node in &mut view.nodes {
+        if nominated.contains(node.name()) {
+            node.nominated_until = Some(until);
+        }
     }
 }
 

@@ -251,10 +251,16 @@ impl World {
             pools.push(PoolInput {
                 nodepool: with_readiness(pool, class),
                 hash: hash::node_pool(pool),
-                instance_types: types
-                    .get(name)
-                    .cloned()
-                    .ok_or_else(|| format!("EC2NodeClass {name} not found")),
+                instance_types: match class {
+                    // A class on its way out offers nothing any more.
+                    Some(class) if class.metadata.deleting() => {
+                        Err(format!("EC2NodeClass {name} is being deleted"))
+                    }
+                    _ => types
+                        .get(name)
+                        .cloned()
+                        .ok_or_else(|| format!("EC2NodeClass {name} not found")),
+                },
             });
         }
         let mut refused_overlays = Vec::new();
