@@ -241,3 +241,16 @@ spec:
     assert_eq!(it["pods"], serde_json::json!({"running": 2, "pending": 0}));
     assert_eq!(it["violations"], serde_json::json!([]));
 }
+
+/// What a later time brings is not due yet; a machine that is on its way is.
+#[test]
+fn a_node_that_expires_later_keeps_nothing_from_having_settled() {
+    let text = std::fs::read_to_string(input("getting-started.yaml")).expect("reads");
+    let manifests = write("expiring.yaml", &text.replace("expireAfter: 720h", "expireAfter: 10m"));
+    for (until, status) in [("9s", 1), ("8m", 0), ("14m", 0)] {
+        let (got, it) = answer(&["--manifests", &manifests, "--until", until]);
+        assert_eq!((got, &it["settled"]), (status, &Value::Bool(status == 0)), "{until}");
+        let running = if status == 0 { 5 } else { 0 };
+        assert_eq!(it["pods"]["running"], running, "{until}");
+    }
+}

@@ -15,7 +15,7 @@ use serde_json::Value;
 use spokeshave_lambda::{BatchAnswer, SqsBatch, wiring};
 use spokeshave_model::{
     CapacityBuffer, EC2NodeClass, InstanceId, Kind, NodeClaim, NodeOverlay, NodePool, ObjectKey,
-    Settings,
+    Settings, conditions,
     core::{
         CSINode, DaemonSet, Deployment, Job, LimitRange, Namespace, Node, PersistentVolume,
         PersistentVolumeClaim, Pod, PodDisruptionBudget, PodTemplate, PriorityClass, ReplicaSet,
@@ -38,6 +38,9 @@ use crate::{
 
 /// With no change for so long, nothing is under way: longer than any wake-up can be delayed (15 minutes).
 pub const REST: SignedDuration = SignedDuration::from_mins(16);
+/// How far ahead a state is watched to see whether something is under way: longer than the wait of a disruption
+/// command for its validation (15 s) and than a node's start.
+const SOON: SignedDuration = SignedDuration::from_secs(60);
 /// A world that still changes after so long never comes to rest.
 pub const LIMIT: SignedDuration = SignedDuration::from_hours(8);
 
@@ -335,13 +338,22 @@ impl World {
         }
     }
 
-    /// Whether the world, left alone, would stay as it is now. Goes on in time to find out.
+    /// Whether nothing is due or under way now: no claim waits for its node, and the world, left alone, stays as it is
+    /// for a minute. What a later time brings (an expiry, `consolidateAfter`) is not due yet. Goes on in time to find out.
     pub fn is_at_rest(&mut self) -> bool {
-        let (now, last) = self.read(|inner| (inner.now, inner.last_mutation));
-        self.inner.borrow_mut().script_left = 0;
-        self.inner.borrow_mut().script.clear();
-        let _ = self.run(now + REST, true, &mut |_| {});
-        self.read(|inner| inner.last_mutation) == last
+        let (now, last, waiting) = self.read(|inner| {
+            let joined = |it: &NodeClaim| conditions::is_true(&it.status.conditions, "Registered");
+            let waiting =
+                inner.store.list::<NodeClaim>().any(|it| !it.metadata.deleting() && !joined(&it));
+            (inner.now, inner.last_mutation, waiting)
+        });
+        {
+            let mut inner = self.inner.borrow_mut();
+            inner.script_left = 0;
+            inner.script.clear();
+        }
+        let _ = self.run(now + SOON, false, &mut |_| {});
+        !waiting && self.read(|inner| inner.last_mutation) == last
     }
 
     /// Tells controllers and the bridge what has changed.
