@@ -55,8 +55,11 @@ impl Functions for AllFunctions {
                 Concern::InstanceGc => {
                     spokeshave_instance_gc_function::handle(&batch, it, it, it, it, &cx).await
                 }
-                Concern::InstanceProfileGc | Concern::CatalogRefresh => {
-                    spokeshave_lambda::BatchAnswer::done()
+                Concern::InstanceProfileGc => {
+                    spokeshave_instance_profile_gc_function::handle(&batch, it, it, it, &cx).await
+                }
+                Concern::CatalogRefresh => {
+                    spokeshave_catalog_refresh_function::handle(&batch, it, it, it, &cx).await
                 }
                 // The bridge is started directly; it has no queue.
                 Concern::ClusterBridge => spokeshave_lambda::BatchAnswer::done(),
