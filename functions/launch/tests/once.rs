@@ -196,3 +196,54 @@ fn no_capacity_then_capacity_under_death() {
         assert_eq!((kept.len(), ended.len()), (1, 1), "killed at {kill_at}");
     }
 }
+
+/// 1,000 claims of four shapes.
+fn burst() -> World {
+    let world = World::new(0);
+    for pool in ["a", "b", "c", "d"] {
+        for n in 0..250 {
+            world.fake.add_json::<NodeClaim>(claim(&format!("{pool}-{n}"), n, pool));
+        }
+    }
+    world
+}
+
+/// How often each call was made.
+fn calls(world: &World) -> Vec<(String, usize)> {
+    let mut counts = std::collections::BTreeMap::new();
+    for call in world.ec2_calls.borrow().iter() {
+        *counts.entry(call.clone()).or_default() += 1;
+    }
+    counts.into_iter().collect()
+}
+
+#[test] // aws-capacity 20, cases 1-2
+fn a_burst_of_a_thousand_claims_takes_twelve_fleets() {
+    let expected = [
+        ("CreateFleet".to_owned(), 12),
+        ("CreateLaunchTemplate".to_owned(), 4),
+        ("DescribeLaunchTemplates".to_owned(), 4),
+    ];
+    // All in one batch, a message per claim.
+    let world = burst();
+    world.run().expect("it lives");
+    assert_once(&world, "one batch");
+    assert_eq!(world.alive().len(), 1000);
+    assert_eq!(calls(&world), expected);
+    let targets: Vec<i64> = world.requests.borrow().iter().map(|it| it.target).collect();
+    assert_eq!(targets, [100, 100, 50].repeat(4));
+
+    // As provision hands them over: a message per hundred claims of a shape, each in an invocation of its own.
+    let world = burst();
+    for pool in ["a", "b", "c", "d"] {
+        for first in (0..250).step_by(100) {
+            let names: Vec<String> =
+                (first..(first + 100).min(250)).map(|n| format!("{pool}-{n}")).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            world.run_batch(&world.message(&names)).expect("it lives");
+        }
+    }
+    assert_once(&world, "twelve invocations");
+    assert_eq!(world.alive().len(), 1000);
+    assert_eq!(calls(&world), expected);
+}

@@ -13,13 +13,16 @@ use spokeshave_nodeclass::{
 };
 use spokeshave_ports::{
     Cluster, Ec2, Queues, StateTable,
-    ec2::{Instance, PlacementGroup},
+    ec2::{Filter, Instance, PlacementGroup},
 };
 
 use crate::{Trouble, reconcile::Reconciler, targets::Target};
 
-/// Instances asked for at once.
-const CHUNK: usize = 200;
+/// Instances asked for by id at once: EC2 takes this many values in a filter. More are cheaper listed, 1,000 to a page.
+const BY_ID: usize = 200;
+
+/// States of instances that are still there.
+const NOT_GONE: &[&str] = &["pending", "running", "stopping", "stopped", "shutting-down"];
 
 /// What drift detection has read in this run.
 #[derive(Default)]
@@ -105,11 +108,19 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
     pub async fn prefetch(&self, claims: &[Arc<NodeClaim>]) {
         let ids: Vec<InstanceId> =
             claims.iter().filter_map(|it| it.status.provider_id.instance_id()).collect();
-        for chunk in ids.chunks(CHUNK) {
-            let Ok(found) = self.ec2.describe_instances(chunk).await else { return };
-            let mut known = self.evidence.instances.borrow_mut();
-            known.extend(found.into_iter().map(|it| (it.id.clone(), it)));
-        }
+        let found = if ids.len() > BY_ID {
+            let cluster = Filter::new(
+                &format!("tag:{}", labels::TAG_CLUSTER_NAME),
+                &[&self.cx.settings.cluster_name],
+            );
+            let states = Filter::new("instance-state-name", NOT_GONE);
+            self.ec2.find_instances(&[cluster, states]).await
+        } else {
+            self.ec2.describe_instances(&ids).await
+        };
+        let Ok(found) = found else { return };
+        let mut known = self.evidence.instances.borrow_mut();
+        known.extend(found.into_iter().map(|it| (it.id.clone(), it)));
     }
 
     async fn described_instance(&self, claim: &NodeClaim) -> Result<Option<Instance>, Trouble> {

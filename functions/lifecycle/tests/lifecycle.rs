@@ -613,3 +613,39 @@ fn a_registered_node_tells_its_memory() {
     stage.fake.fail(&format!("write memory/{key}"), "Unavailable");
     assert_eq!(join(&stage, json!("15300000Ki"), "ami-amd", "amd64"), ["15400000Ki"]);
 }
+
+#[test] // aws-capacity 20: calls per node
+fn a_sweep_describes_instances_in_as_few_calls_as_paging_needs() {
+    for (count, calls) in [(2, "2 ids"), (200, "200 ids"), (1000, "list")] {
+        let mut stage = Stage::new("10:20:00");
+        stage.settings.cluster_name = "c1".into();
+        pool(&stage, json!({}));
+        class(&stage, json!({}));
+        for n in 0..count {
+            let (name, id) = (format!("c{n:04}"), format!("i-{n:017x}"));
+            let provider = format!("aws:///us-west-2a/{id}");
+            grown(
+                &stage,
+                json!({"metadata": {"name": name, "uid": name},
+                    "status": {"providerID": provider, "nodeName": name}}),
+            );
+            stage.fake.objects.borrow_mut().remove("Node/n");
+            node(
+                &stage,
+                json!({"metadata": {"name": name, "uid": format!("n{n}"),
+                        "finalizers": ["karpenter.sh/termination"],
+                        "labels": {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}},
+                    "spec": {"providerID": provider, "taints": null}}),
+            );
+            stage.launch(&id);
+        }
+        for instance in stage.fake.instances.borrow_mut().iter_mut() {
+            instance.security_groups = vec!["sg-1".into()];
+            instance.subnet_id = "subnet-1".into();
+            instance.tags.insert("eks:eks-cluster-name".into(), "c1".into());
+        }
+        stage.message(LIFECYCLE, "Schedule", &[]);
+        play(&stage, at("10:20:00"));
+        assert_eq!(*stage.describes.borrow(), [calls], "{count} nodes");
+    }
+}

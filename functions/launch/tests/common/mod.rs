@@ -170,6 +170,19 @@ impl World {
         SqsBatch { records: names.iter().map(record).collect() }
     }
 
+    /// A batch of one message that names these claims.
+    pub fn message(&self, names: &[&str]) -> SqsBatch {
+        let key =
+            |name: &&str| Key { kind: "NodeClaim".into(), name: (*name).into(), ..Key::default() };
+        let work = Work::new("NodeClaimsCreated", names.iter().map(key).collect());
+        let record = SqsRecord {
+            message_id: format!("m-{}", names.first().copied().unwrap_or_default()),
+            body: serde_json::to_string(&work).expect("writes"),
+            ..SqsRecord::default()
+        };
+        SqsBatch { records: vec![record] }
+    }
+
     /// Runs the handler for all claims; `None` when it died.
     pub fn run(&self) -> Option<BatchAnswer> {
         let names: Vec<String> = self.claims().into_iter().map(|it| it.metadata.name).collect();

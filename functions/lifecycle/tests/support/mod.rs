@@ -48,6 +48,8 @@ pub struct Stage {
     pub settings: Settings,
     pub calls: Cell<usize>,
     pub kill: Cell<Kill>,
+    /// DescribeInstances calls: `3 ids`, or `list`.
+    pub describes: RefCell<Vec<String>>,
     /// Pods that a PodDisruptionBudget holds, by name.
     pub blocked: RefCell<BTreeSet<String>>,
     /// Seconds from shutting-down to gone.
@@ -399,9 +401,11 @@ impl Queues for Stage {
 
 impl Ec2 for Stage {
     async fn describe_instances(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, AwsError> {
+        self.describes.borrow_mut().push(format!("{} ids", ids.len()));
         through!(self, self.fake.describe_instances(ids))
     }
     async fn find_instances(&self, filters: &[Filter]) -> Result<Vec<Instance>, AwsError> {
+        self.describes.borrow_mut().push("list".to_owned());
         through!(self, self.fake.find_instances(filters))
     }
     async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<(), AwsError> {
