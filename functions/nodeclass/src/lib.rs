@@ -10,6 +10,7 @@ mod facts;
 mod hashes;
 mod pass;
 mod profile;
+mod takeover;
 mod upkeep;
 mod validate;
 
@@ -20,7 +21,7 @@ use spokeshave_lambda::{BatchAnswer, SqsBatch};
 use spokeshave_model::{EC2NodeClass, Kind, ObjectKey};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Ec2, Eks, Iam, Invocation, Key, Queues, Selector,
-    Ssm, StateError, StateTable,
+    Ssm, StateError, StateTable, Work,
     wakes::{self, RETRY, WakeError},
 };
 
@@ -78,6 +79,14 @@ impl Trouble {
 /// Wake-ups in a row for a class that misses something; after them the schedule is enough.
 const WAKES_IN_A_ROW: u32 = 3;
 
+/// Reason of the work that the schedule sends.
+const SCHEDULE: &str = "Schedule";
+/// Reason of the work that comes in the minutes between two runs of the schedule, while there is reserved capacity: blocks
+/// end by the minute. Keys are the classes that select reservations.
+const MINUTE: &str = "Minute";
+/// How often the schedule runs, in minutes. Source: `wiring::SCHEDULES`.
+const MINUTES_BETWEEN_RUNS: i64 = 5;
+
 /// Why a class is looked at.
 #[derive(Clone, Debug, Default)]
 struct Target {
@@ -105,6 +114,7 @@ pub async fn handle(
     let now = whole_seconds(cx.now);
     let mut targets: BTreeMap<String, Target> = BTreeMap::new();
     let mut everything: Vec<usize> = Vec::new();
+    let (mut by_schedule, mut by_minute) = (false, false);
     for (index, record) in batch.records.iter().enumerate() {
         let work = match record.work() {
             Ok(work) => work,
@@ -114,8 +124,11 @@ pub async fn handle(
                 continue;
             }
         };
-        if work.keys.is_empty() {
+        if work.reason == MINUTE {
+            by_minute = true;
+        } else if work.keys.is_empty() {
             everything.push(index);
+            by_schedule |= work.reason == SCHEDULE;
         }
         for key in work.keys.iter().filter(|it| it.kind == EC2NodeClass::KIND) {
             let target = targets.entry(key.name.clone()).or_default();
@@ -152,6 +165,7 @@ pub async fn handle(
         cx.decide(Decision::new("skip", "Cluster", Trouble::from(error).text()));
     }
     let pass = Pass { cluster, ec2, iam, ssm, state, facts: &facts, cx, now };
+    let mut with_reservations: Vec<Key> = Vec::new();
     for (name, target) in &targets {
         let class = match cluster.get::<EC2NodeClass>(&ObjectKey::cluster(name)).await {
             Ok(Some(class)) => class,
@@ -161,6 +175,10 @@ pub async fn handle(
                 continue;
             }
         };
+        let selects = !class.spec.capacity_reservation_selector_terms.is_empty();
+        if selects && cx.settings.gates.reserved_capacity && !class.metadata.deleting() {
+            with_reservations.push(Key::of(class.as_ref()));
+        }
         let outcome = pass.run(&class).await;
         for error in &outcome.errors {
             if !error.is_retryable() {
@@ -192,14 +210,30 @@ pub async fn handle(
             }
         }
     }
-    if !everything.is_empty() {
+    if by_minute || !everything.is_empty() {
         let upkeep = upkeep::Upkeep { cluster, ec2, cx, now };
-        if let Err(error) = upkeep.run().await {
+        match upkeep.run().await {
+            Ok(reserved) if by_schedule && (reserved || !with_reservations.is_empty()) => {
+                come_back_by_the_minute(queues, cx, &with_reservations).await;
+            }
+            Ok(_) => {}
             // The next round comes by itself.
-            cx.decide(Decision::new("fail", "NodeClaim", error.text()));
+            Err(error) => cx.decide(Decision::new("fail", "NodeClaim", error.text())),
         }
     }
     answer
+}
+
+/// Asks for a run in each minute before the schedule's next one.
+async fn come_back_by_the_minute(queues: &impl Queues, cx: &Invocation<'_>, classes: &[Key]) {
+    for minute in 1..MINUTES_BETWEEN_RUNS {
+        let work = Work::new(MINUTE, classes.to_vec());
+        let delay = SignedDuration::from_mins(minute);
+        if let Err(error) = queues.send(cx.concern, &work, delay, "").await {
+            let reason = Trouble::from(error).text();
+            cx.decide(Decision::new("wake", "Queue/nodeclass", reason).as_error());
+        }
+    }
 }
 
 /// Has a class looked at again, with growing pauses; only when that cannot be arranged is the message given back.

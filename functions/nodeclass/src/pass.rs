@@ -1,7 +1,7 @@
 //! One pass of one class.
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 use spokeshave_model::{EC2NodeClass, Kind, conditions, hash, labels};
 use spokeshave_nodeclass::{
     facts as rules,
@@ -12,10 +12,15 @@ use spokeshave_ports::{
     StateTable, When, cluster::KubeEvent,
 };
 
-use crate::{Trouble, facts::Facts, hashes};
+use crate::{Trouble, facts::Facts, hashes, takeover::may_write_hashes};
 
 /// Equal events on one object are published once in so long. As in Karpenter.
 pub(crate) const EVENTS_ONCE_IN: SignedDuration = SignedDuration::from_mins(2);
+
+/// Partition of the state table: shorter lists of security groups that were seen once, by class UID. Lost: seen once more.
+const LOST_GROUPS: &str = "lost-groups";
+/// Two looks further apart than this are not one after the other: twice the schedule's pause.
+const LOST_GROUPS_LIFE: SignedDuration = SignedDuration::from_mins(10);
 
 /// What a pass needs.
 pub(crate) struct Pass<'a, C, E2, I, S, K, T> {
@@ -68,8 +73,12 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
             subnets: self.subnets(&class, &mut outcome.errors).await,
             security_groups: self.security_groups(&class, &mut outcome.errors).await,
         };
+        let (found, held) = match self.hold_lost_groups(&class, found).await {
+            Ok(answer) => answer,
+            Err(error) => return error.into(),
+        };
         let again = reconcile::apply(&mut now, found, gate, self.now);
-        outcome.missing = again == Some(reconcile::NOT_FOUND_AGAIN);
+        outcome.missing = held || again == Some(reconcile::NOT_FOUND_AGAIN);
         outcome.due = again.filter(|it| *it != reconcile::NOT_FOUND_AGAIN);
         if let Err(error) = self.profile(&mut now).await {
             outcome.errors.push(error);
@@ -86,6 +95,36 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
         outcome
     }
 
+    /// Takes a list of security groups that lost one for unanswered until a second look says the same; whether it did.
+    async fn hold_lost_groups(
+        &self,
+        class: &EC2NodeClass,
+        mut found: Found,
+    ) -> Result<(Found, bool), Trouble> {
+        let Some(groups) = &found.security_groups else { return Ok((found, false)) };
+        if !reconcile::loses_groups(class, groups) {
+            return Ok((found, false));
+        }
+        let ids: Vec<&str> = groups.iter().map(|it| it.id.as_str()).collect();
+        let uid = class.metadata.uid.as_str();
+        let seen = self.recall(LOST_GROUPS, uid).await?.map(|it| it.data);
+        let same = seen.as_ref().is_some_and(|it| it["ids"] == json!(ids));
+        let since = seen.as_ref().filter(|_| same).and_then(|it| it["since"].as_i64());
+        let age = since.map(|it| self.now.as_second().saturating_sub(it));
+        if age.is_some_and(|it| it >= reconcile::MISSING_TWICE.as_secs()) {
+            self.forget(LOST_GROUPS, uid).await?;
+            return Ok((found, false));
+        }
+        if age.is_none() {
+            let data = json!({"ids": ids, "since": self.now.as_second()});
+            self.remember(LOST_GROUPS, uid, data, LOST_GROUPS_LIFE).await?;
+            let reason = format!("a security group is missing, found: {}", ids.join(", "));
+            self.cx.decide(Decision::new("hold", class.reference(), reason));
+        }
+        found.security_groups = None;
+        Ok((found, true))
+    }
+
     /// The finalizer and the hash, before anything is made on behalf of the class.
     async fn prepare(&self, read: &EC2NodeClass) -> Result<EC2NodeClass, Trouble> {
         let mut changed = read.clone();
@@ -95,12 +134,14 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
         match self.facts.eks().await {
             Ok(facts) => {
                 let ca = rules::ca_bundle(self.cx.settings, &facts);
-                let new_hash = hash::ec2_node_class(read, ca);
-                hashes::bring_claims_along(self.cluster, read, &new_hash, self.cx).await?;
-                let annotations = &mut changed.metadata.annotations;
-                annotations.insert(labels::NODECLASS_HASH.into(), new_hash);
-                let version = hash::EC2_NODE_CLASS_VERSION;
-                annotations.insert(labels::NODECLASS_HASH_VERSION.into(), version.into());
+                if may_write_hashes(self.cluster, self.state, ca, self.cx).await? {
+                    let new_hash = hash::ec2_node_class(read, ca);
+                    hashes::bring_claims_along(self.cluster, read, &new_hash, self.cx).await?;
+                    let annotations = &mut changed.metadata.annotations;
+                    annotations.insert(labels::NODECLASS_HASH.into(), new_hash);
+                    let version = hash::EC2_NODE_CLASS_VERSION;
+                    annotations.insert(labels::NODECLASS_HASH_VERSION.into(), version.into());
+                }
             }
             // Without the CA there is no hash to write; the pass itself reports the call.
             Err(error) => {

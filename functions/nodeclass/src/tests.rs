@@ -1,7 +1,9 @@
 //! The handler against small fakes: what it calls, what it writes, and what a second run does.
 
+mod takeover;
 mod world;
 
+use jiff::SignedDuration;
 use serde_json::json;
 use spokeshave_model::{EC2NodeClass, NodeClaim, NodePool, conditions, hash};
 use spokeshave_ports::{StateKey, StateTable, When, fake::block_on};
@@ -433,7 +435,7 @@ fn a_placement_group_is_remembered() {
 fn only_one_run_makes_a_profile() {
     let world = World::new();
     world.add_class(json!({}));
-    let until = world.fake.now.get().saturating_add(jiff::SignedDuration::from_mins(1)).ok();
+    let until = world.fake.now.get().saturating_add(SignedDuration::from_mins(1)).ok();
     let lease = StateKey::new("profile-lease", "uid-1");
     block_on(StateTable::write(&world.fake, &lease, json!({}), until, When::Absent)).expect("mine");
     world.run("default");
@@ -458,13 +460,94 @@ fn reserved_claims_are_kept_honest() {
         "karpenter.k8s.aws/capacity-reservation-id": "cr-block",
     });
     world.fake.add_json::<NodeClaim>(block);
-    world.aws.add_block("cr-block", world.fake.now.get());
+    world.aws.add_block("cr-block", world.fake.now.get() + SignedDuration::from_mins(30));
     world.aws.add_instance("i-1");
     world.run_all();
     let claim: NodeClaim = world.fake.object("a").expect("there");
     assert_eq!(claim.metadata.label("karpenter.sh/capacity-type"), Some("on-demand"));
     assert_eq!(claim.metadata.label("karpenter.k8s.aws/capacity-reservation-id"), None);
     assert!(world.fake.calls.borrow().contains(&"delete NodeClaim/b".to_owned()));
+}
+
+#[test] // aws-nodeclass 21: every minute
+fn reserved_capacity_is_looked_at_every_minute() {
+    let world = World::new();
+    world.add_class(json!({}));
+    world.run_all();
+    assert!(
+        world.fake.sent.borrow().is_empty(),
+        "without reserved capacity the schedule is enough"
+    );
+    world.edit_class(|class| {
+        class.spec.capacity_reservation_selector_terms =
+            serde_json::from_value(json!([{"id": "cr-block"}])).expect("terms");
+        class.metadata.generation = 2;
+    });
+    world.run_all();
+    let sent: Vec<(String, i64, usize)> = world
+        .fake
+        .sent
+        .borrow()
+        .iter()
+        .map(|(_, work, delay, _)| (work.reason.clone(), delay.as_secs(), work.keys.len()))
+        .collect();
+    let minute = |n: i64| ("Minute".to_owned(), n * 60, 1);
+    assert_eq!(sent, [minute(1), minute(2), minute(3), minute(4)]);
+
+    // A claim of a block: deleted in the minute in which 40 minutes are left, not with the next schedule.
+    let mut block = world::claim("b");
+    block["metadata"]["labels"] = json!({
+        "karpenter.sh/capacity-type": "reserved",
+        "karpenter.k8s.aws/capacity-reservation-id": "cr-block",
+    });
+    world.fake.add_json::<NodeClaim>(block);
+    let end = world.fake.now.get() + SignedDuration::from_mins(42);
+    world.aws.add_block("cr-block", end);
+    let deleted = || world.fake.calls.borrow().contains(&"delete NodeClaim/b".to_owned());
+    world.fake.sent.borrow_mut().clear();
+    world.later(119);
+    world.run_bodies(&[r#"{"reason": "Minute"}"#]);
+    assert!(!deleted(), "a second early");
+    world.later(1);
+    world.run_bodies(&[r#"{"reason": "Minute"}"#]);
+    assert!(deleted());
+    assert!(world.fake.sent.borrow().is_empty(), "the schedule asks for the next minutes");
+}
+
+#[test] // aws-nodeclass 18, the last BETTER
+fn a_security_group_has_to_be_missing_twice() {
+    let world = World::new();
+    world.aws.more_security_groups.borrow_mut().insert("sg-2".into());
+    world.add_class(json!({"securityGroupSelectorTerms": [{"id": "sg-1"}, {"id": "sg-2"}]}));
+    let groups = || -> Vec<String> {
+        world.class().status.security_groups.into_iter().map(|it| it.id).collect()
+    };
+    world.run("default");
+    assert_eq!(groups(), ["sg-1", "sg-2"]);
+    let lose = || world.aws.more_security_groups.borrow_mut().clear();
+    lose();
+    world.run("default");
+    assert_eq!(groups(), ["sg-1", "sg-2"], "seen once");
+    assert_eq!(world.fake.sent.borrow()[0].2.as_secs(), 60, "the next look is soon");
+    world.later(29);
+    world.run("default");
+    assert_eq!(groups(), ["sg-1", "sg-2"], "too soon after the first look");
+    world.later(1);
+    world.run("default");
+    assert_eq!(groups(), ["sg-1"]);
+    assert_eq!(condition(&world.class(), "Ready"), "True Ready ");
+
+    // One that comes is written at once, and so is what an edited selector finds.
+    world.aws.more_security_groups.borrow_mut().insert("sg-2".into());
+    world.later(60);
+    world.run("default");
+    assert_eq!(groups(), ["sg-1", "sg-2"]);
+    world.edit_class(|class| {
+        class.spec.security_group_selector_terms.pop();
+        class.metadata.generation = 2;
+    });
+    world.run("default");
+    assert_eq!(groups(), ["sg-1"]);
 }
 
 #[test] // aws-capacity 21, cases 1 and 8

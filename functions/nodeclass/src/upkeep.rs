@@ -1,5 +1,5 @@
 //! Reserved capacity: claims of blocks that end, and reserved claims whose instance has become on-demand
-//! (`spec` aws-nodeclass 21). Runs with every look at everything.
+//! (`spec` aws-nodeclass 21). Runs with every look at everything, and while there are such claims every minute.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,8 @@ pub(crate) struct Upkeep<'a, C, E2> {
 }
 
 impl<C: Cluster, E2: Ec2> Upkeep<'_, C, E2> {
-    pub(crate) async fn run(&self) -> Result<(), Trouble> {
+    /// Whether there are reserved claims.
+    pub(crate) async fn run(&self) -> Result<bool, Trouble> {
         let claims = self.cluster.list::<NodeClaim>(&Selector::all()).await?;
         let reserved: Vec<_> = claims
             .iter()
@@ -29,7 +30,7 @@ impl<C: Cluster, E2: Ec2> Upkeep<'_, C, E2> {
             })
             .collect();
         if reserved.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let ids: BTreeSet<String> = reserved
             .iter()
@@ -72,7 +73,8 @@ impl<C: Cluster, E2: Ec2> Upkeep<'_, C, E2> {
                 }
             }
         }
-        self.demote_nodes(&claims, reason).await
+        self.demote_nodes(&claims, reason).await?;
+        Ok(true)
     }
 
     /// Nodes that still say `reserved` although their claim does not: a run may have ended between the two writes.

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{
-    ConditionStatus, EC2NodeClass,
+    ConditionStatus, EC2NodeClass, conditions,
     ec2_node_class::{AmiStatus, CapacityReservationStatus, SecurityGroupStatus, SubnetStatus},
 };
 
@@ -42,6 +42,22 @@ pub struct Found {
     pub placement: Placement,
     pub subnets: Option<Vec<SubnetStatus>>,
     pub security_groups: Option<Vec<SecurityGroupStatus>>,
+}
+
+/// A group that is gone has to be missing in two looks this far apart before the status loses it.
+pub const MISSING_TWICE: SignedDuration = SignedDuration::from_secs(30);
+
+/// Whether a group that nodes run with is no longer found although the selector did not change and finds others.
+///
+/// DIFFERENCE: Karpenter writes the shorter list at once, and every node of the class drifts for a tag that somebody is
+/// just changing. Here the second look counts.
+pub fn loses_groups(class: &EC2NodeClass, found: &[SecurityGroupStatus]) -> bool {
+    let known = conditions::find(&class.status.conditions, EC2NodeClass::SECURITY_GROUPS_READY);
+    let settled = known.is_some_and(|it| {
+        it.status == ConditionStatus::True && it.observed_generation == class.metadata.generation
+    });
+    let is_found = |group: &SecurityGroupStatus| found.iter().any(|it| it.id == group.id);
+    settled && !found.is_empty() && !class.status.security_groups.iter().all(is_found)
 }
 
 /// Writes what was found into the status, in the fixed order. Returns when to look again before the

@@ -31,6 +31,8 @@ pub(super) struct Aws {
     pub templates: RefCell<BTreeMap<String, Tags>>,
     pub tenancies: RefCell<Vec<String>>,
     groups: RefCell<Vec<PlacementGroup>>,
+    /// Security groups besides `sg-1`.
+    pub more_security_groups: RefCell<BTreeSet<String>>,
     reservations: RefCell<Vec<CapacityReservation>>,
     instances: RefCell<Vec<Instance>>,
 }
@@ -83,7 +85,7 @@ impl Aws {
         self.reservations.borrow_mut().push(CapacityReservation {
             id: id.into(),
             reservation_type: "capacity-block".into(),
-            end_date: end.saturating_add(SignedDuration::from_mins(30)).ok(),
+            end_date: Some(end),
             ..CapacityReservation::default()
         });
     }
@@ -117,8 +119,14 @@ impl Ec2 for Aws {
     ) -> Result<Vec<SecurityGroup>, AwsError> {
         self.call("DescribeSecurityGroups", "")?;
         let wanted = ids(filters, "group-id").unwrap_or_default();
-        let group = SecurityGroup { id: "sg-1".into(), name: "nodes".into(), ..Default::default() };
-        Ok(if wanted.contains("sg-1") { vec![group] } else { Vec::new() })
+        let more = self.more_security_groups.borrow();
+        let known = more.iter().map(String::as_str).chain(["sg-1"]);
+        let group = |id: &str| SecurityGroup {
+            id: id.into(),
+            name: "nodes".into(),
+            ..SecurityGroup::default()
+        };
+        Ok(known.filter(|it| wanted.contains(*it)).map(group).collect())
     }
     async fn describe_images(
         &self,
