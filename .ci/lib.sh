@@ -63,9 +63,11 @@ start_servers() {
 	need python3 curl openssl
 	step "AWS emulator"
 	environment emulator tests/emulator/requirements.txt
+	environment deploy .ci/requirements.txt
+	AWS_DEFAULT_REGION=us-west-2 "$cache/python-deploy/bin/python" tests/emulator/translate.py template.yaml "$servers/template.json"
 	local port
 	port="$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')"
-	"$cache/python-emulator/bin/python" tests/emulator/server.py "$port" "$servers/emulator.ready" \
+	"$cache/python-emulator/bin/python" tests/emulator/server.py "$port" "$servers/emulator.ready" "$servers/template.json" \
 		>"$servers/emulator.log" 2>&1 </dev/null &
 	echo $! >"$servers/emulator.pid"
 	if [ -n "${KUBECONFIG:-}" ]; then

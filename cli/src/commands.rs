@@ -46,6 +46,10 @@ commands! {
     Crds => crds,
     /// Says what the interruption function would do with messages
     Event => event,
+    /// Lists, shows or sends again work that could not be done
+    Dlq => dlq,
+    /// Checks a deployed stack and says what to fix
+    Doctor => doctor,
     /// Says in plain words what becomes of a pod, a node or a NodeClaim, and why
     Explain => explain,
     /// Prints what each function may do in AWS

@@ -7,6 +7,8 @@
 pub mod commands;
 pub mod failure;
 pub mod input;
+#[cfg(feature = "live")]
+pub mod live;
 pub mod local;
 pub mod output;
 pub mod settings;

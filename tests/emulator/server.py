@@ -1,33 +1,49 @@
 """An AWS for tests: moto, and what it lacks of what we use.
 
-    server.py PORT [READY_FILE]
+    server.py PORT [READY_FILE [TEMPLATE]]
 
 Serves on loopback. Added to moto: fleets that find no capacity, the price order of overrides, client tokens that launch
 once, the parameters by which EKS names its images, and capacity reservations (none). Its instance types are fewer. Then
-it makes what a stack has: cluster, network, queues, table and bus. When all is there, READY_FILE is written.
+it makes what a stack has: cluster, network, queues, table and bus. TEMPLATE, as translate.py makes it of template.yaml,
+is deployed as the stack `spokeshave-prod`. When all is there, READY_FILE is written.
 
 `POST /_control/no-capacity` takes a list of [instance type, zone]: EC2 has none of these from then on.
 """
 
+import io
 import json
 import sys
 import threading
+import urllib.parse
 import urllib.request
+import zipfile
+from unittest.mock import MagicMock
+
+# CloudFormation imports every service; this library is one that no service of ours needs.
+for name in ["", ".validation", ".validation.exceptions"]:
+    sys.modules["openapi_spec_validator" + name] = MagicMock(__path__=[], __spec__=None)
 
 import boto3
+from moto.core.common_models import CloudFormationModel
 from moto.core.responses import ActionResult
 from moto.ec2.models import instance_types
 from moto.ec2.models.fleets import Fleet
 from moto.ec2.responses.fleets import Fleets
+from moto.events.models import EventBus
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.scheduler.models import scheduler_backends
+from moto.sqs.models import sqs_backends
 from moto.ssm.models import Parameter, ssm_backends
 from werkzeug.serving import make_server
 
 ACCOUNT = "123456789012"
 REGION = "us-west-2"
 CLUSTER = "prod"
+STACK = "spokeshave-prod"
+BUS = f"{STACK}-bus"
 
 no_capacity = set()
+access_entries = {}
 fleets_by_token = {}
 
 
@@ -103,6 +119,51 @@ def no_reservations(_responses):
 Fleets.describe_capacity_reservations = no_reservations
 
 
+# What moto's CloudFormation lacks: the name of a bus, and schedules.
+EventBus.physical_resource_id = property(lambda bus: bus.name)
+
+
+class ScheduleOfStack(CloudFormationModel):
+    # moto tells a model's service by its module.
+    __module__ = "moto.scheduler.models"
+
+    def __init__(self, schedule):
+        self.physical_resource_id = schedule.name
+        self.type = self.cloudformation_type()
+
+    @staticmethod
+    def cloudformation_name_type():
+        return "Name"
+
+    @staticmethod
+    def cloudformation_type():
+        return "AWS::Scheduler::Schedule"
+
+    @classmethod
+    def has_cfn_attr(cls, attr):
+        return attr == "Arn"
+
+    @classmethod
+    def create_from_cloudformation_json(cls, name, template, account_id, region_name, **_):
+        it = template["Properties"]
+        return cls(
+            scheduler_backends[account_id][region_name].create_schedule(
+                description="",
+                end_date="",
+                flexible_time_window=it["FlexibleTimeWindow"],
+                group_name="default",
+                kms_key_arn="",
+                name=name,
+                schedule_expression=it["ScheduleExpression"],
+                schedule_expression_timezone="",
+                start_date="",
+                state=it.get("State", "ENABLED"),
+                target=it["Target"],
+                action_after_completion=None,
+            )
+        )
+
+
 def control(app):
     def serve(environ, start_response):
         if environ["PATH_INFO"] == "/_control/no-capacity":
@@ -111,6 +172,17 @@ def control(app):
             no_capacity.update(tuple(it) for it in json.loads(environ["wsgi.input"].read(length)))
             start_response("204 No Content", [])
             return []
+        entries = f"/clusters/{CLUSTER}/access-entries/"
+        if environ["PATH_INFO"].startswith(entries) and environ["REQUEST_METHOD"] == "GET":
+            principal = urllib.parse.unquote(environ["PATH_INFO"][len(entries) :])
+            entry = access_entries.get(principal)
+            status = "200 OK" if entry else "404 Not Found"
+            answer = {"accessEntry": entry} if entry else {"message": "no such entry"}
+            headers = [("Content-Type", "application/json")]
+            if not entry:
+                headers.append(("x-amzn-ErrorType", "ResourceNotFoundException"))
+            start_response(status, headers)
+            return [json.dumps(answer).encode()]
         return app(environ, start_response)
 
     return serve
@@ -137,7 +209,7 @@ def seed_parameters():
         ssm_backends[ACCOUNT][REGION]._parameters[name].append(parameter)
 
 
-def seed_stack(endpoint):
+def client_of(endpoint):
     def client(service):
         return boto3.client(
             service,
@@ -147,6 +219,10 @@ def seed_stack(endpoint):
             aws_secret_access_key="test",
         )
 
+    return client
+
+
+def seed_stack(client):
     sqs, events = client("sqs"), client("events")
     for name in ["launch", "interruption", "provision-wake", "bus-target"]:
         sqs.create_queue(QueueName=name)
@@ -193,6 +269,63 @@ def seed_stack(endpoint):
     )
 
 
+def with_bus_by_name(value):
+    if value == {"Ref": "Bus"}:
+        return BUS
+    if isinstance(value, dict):
+        return {key: with_bus_by_name(it) for key, it in value.items()}
+    if isinstance(value, list):
+        return [with_bus_by_name(it) for it in value]
+    return value
+
+
+def deploy(client, template):
+    """template.yaml as a stack. What moto knows of no EKS access entries is kept here."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as it:
+        it.writestr("bootstrap", "")
+    s3 = client("s3")
+    s3.create_bucket(Bucket="code", CreateBucketConfiguration={"LocationConstraint": REGION})
+    s3.put_object(Bucket="code", Key="function.zip", Body=archive.getvalue())
+    resources = template["Resources"]
+    entries = [it for it in resources.values() if it["Type"] == "AWS::EKS::AccessEntry"]
+    for name in [name for name, it in resources.items() if it in entries]:
+        del resources[name]
+    resources["Bus"]["Properties"]["Name"] = BUS
+    for name, resource in resources.items():
+        # moto puts the whole bus where its name belongs.
+        resource["Properties"] = with_bus_by_name(resource["Properties"])
+        if "EventBusName" in resource["Properties"]:
+            resource["DependsOn"] = "Bus"
+        # CloudFormation ends the names that it makes up as their kind demands; moto does not.
+        if resource["Type"] == "AWS::SQS::Queue" and resource["Properties"].get("FifoQueue"):
+            resource["Properties"]["QueueName"] = f"{STACK}-{name}.fifo"
+    s3.put_object(Bucket="code", Key="template.json", Body=json.dumps(template))
+    cloudformation = client("cloudformation")
+    cloudformation.create_stack(
+        StackName=STACK,
+        TemplateURL=f"https://code.s3.{REGION}.amazonaws.com/template.json",
+        Parameters=[{"ParameterKey": "ClusterName", "ParameterValue": CLUSTER}],
+        Capabilities=["CAPABILITY_IAM"],
+    )
+    stack = cloudformation.describe_stacks(StackName=STACK)["Stacks"][0]
+    assert stack["StackStatus"] == "CREATE_COMPLETE", stack
+    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=STACK)
+    made = {it["LogicalResourceId"]: it for page in pages for it in page["StackResourceSummaries"]}
+    # The functions are not moto's to start: it would want a container engine.
+    for queue in sqs_backends[ACCOUNT][REGION].queues.values():
+        queue.lambda_event_source_mappings.clear()
+    iam = client("iam")
+    for entry in entries:
+        role = entry["Properties"]["PrincipalArn"]["Fn::GetAtt"][0]
+        arn = iam.get_role(RoleName=made[role]["PhysicalResourceId"])["Role"]["Arn"]
+        access_entries[arn] = {
+            "principalArn": arn,
+            "kubernetesGroups": entry["Properties"].get("KubernetesGroups", []),
+            "type": entry["Properties"]["Type"],
+        }
+
+
 def main():
     port = int(sys.argv[1])
     app = control(DomainDispatcherApplication(create_backend_app))
@@ -201,7 +334,11 @@ def main():
     endpoint = f"http://127.0.0.1:{port}"
     urllib.request.urlopen(f"{endpoint}/moto-api/data.json").read()
     seed_parameters()
-    seed_stack(endpoint)
+    client = client_of(endpoint)
+    seed_stack(client)
+    if len(sys.argv) > 3:
+        with open(sys.argv[3], encoding="utf-8") as template:
+            deploy(client, json.load(template))
     if len(sys.argv) > 2:
         with open(sys.argv[2], "w", encoding="utf-8") as ready:
             ready.write(endpoint + "\n")

@@ -42,7 +42,7 @@ pub const RESERVATION: &str = "reservation";
 pub const MEMORY: &str = "memory";
 pub const PLACEMENT_GROUP: &str = "placement-group";
 
-const INDEX: &str = "index";
+pub const INDEX: &str = "index";
 const SPOT: &str = "spot";
 /// Types in the plain form that replace EC2's, for simulations.
 pub const FIXED: &str = "fixed";

@@ -1,0 +1,340 @@
+//! The dead letters of a stack.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use spokeshave_lambda::wiring;
+use spokeshave_ports::Concern;
+
+use super::Chosen;
+use crate::{
+    ExitStatus, Failure, Output,
+    live::{
+        Session, StackArgs,
+        aws::CallError,
+        queues::{Message, Queue, UNDELIVERED, logical},
+    },
+};
+
+/// How long messages that are looked at stay hidden from others who look.
+const HIDDEN: u32 = 60;
+
+/// A dead-letter queue of the template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Letters {
+    /// How it is called here: `launch`, `provision-wake`, `undelivered`.
+    name: String,
+    /// Name in the template.
+    logical: String,
+    /// Name in the template of the queue that the messages came from; `None` for events that reached no queue.
+    source: Option<String>,
+}
+
+/// Every dead-letter queue that a stack has, in the order of the functions.
+fn all() -> Vec<Letters> {
+    let mut found = Vec::new();
+    let mut add = |name: String, prefix: String| {
+        found.push(Letters {
+            name,
+            logical: format!("{prefix}DeadLetters"),
+            source: Some(format!("{prefix}Queue")),
+        });
+    };
+    for source in wiring::SOURCES {
+        let concern = source.concern;
+        add(concern.to_string(), logical(concern));
+        if concern.is_fifo() {
+            add(format!("{concern}-wake"), format!("{}Wake", logical(concern)));
+        }
+    }
+    found.push(Letters {
+        name: "undelivered".into(),
+        logical: "UndeliveredQueue".into(),
+        source: None,
+    });
+    found
+}
+
+/// Those that were asked for.
+fn chosen(names: &[String]) -> Result<Vec<Letters>, Failure> {
+    let all = all();
+    for name in names {
+        if !all.iter().any(|it| it.name == *name) {
+            let known: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
+            return Err(Failure::new(format!("--queue {name}: no such queue"))
+                .fix(format!("give one of {}", known.join(", "))));
+        }
+    }
+    Ok(all.into_iter().filter(|it| names.is_empty() || names.contains(&it.name)).collect())
+}
+
+fn failed(error: &CallError) -> Failure {
+    let failure = Failure::new(error.to_string());
+    if error.is_refused() {
+        return failure.fix("the caller needs sqs:GetQueueAttributes, ReceiveMessage, ChangeMessageVisibility, SendMessage and DeleteMessage on the stack's queues");
+    }
+    failure
+}
+
+/// The queues of the stack among `letters`.
+fn open(session: &Session, letters: Vec<Letters>) -> Result<Vec<(Letters, Queue)>, Failure> {
+    let mut found = Vec::new();
+    for letters in letters {
+        let queue = session.aws.queue(&session.stack, &letters.logical).map_err(|it| failed(&it))?;
+        found.extend(queue.map(|it| (letters, it)));
+    }
+    if found.is_empty() {
+        let name = &session.stack.name;
+        return Err(Failure::new(format!("stack {name} has no dead-letter queues of Spokeshave"))
+            .fix("give the stack that template.yaml was deployed as"));
+    }
+    Ok(found)
+}
+
+/// `dlq list`.
+pub fn list(args: &StackArgs, out: &Output) -> Result<ExitStatus, Failure> {
+    let session = Session::open(args)?;
+    let mut rows = Vec::new();
+    let mut queues = Vec::new();
+    let mut sum = 0;
+    for (letters, queue) in open(&session, all())? {
+        let attributes = session.aws.queue_attributes(&queue).map_err(|it| failed(&it))?;
+        let count = |name: &str| {
+            attributes.get(name).and_then(|it| it.parse::<u64>().ok()).unwrap_or(0)
+        };
+        let messages = count("ApproximateNumberOfMessages");
+        let in_flight = count("ApproximateNumberOfMessagesNotVisible");
+        sum += messages + in_flight;
+        queues.push(json!({
+            "name": letters.name,
+            "queue": queue.name(),
+            "url": queue.url,
+            "source": letters.source.as_deref().and_then(|it| session.stack.physical(it)).map(last),
+            "messages": messages,
+            "inFlight": in_flight,
+        }));
+        if messages + in_flight > 0 {
+            rows.push(vec![letters.name, messages.to_string(), in_flight.to_string(), queue.name().to_owned()]);
+        }
+    }
+    if out.is_json() {
+        let stack = &session.stack.name;
+        out.json(&json!({ "stack": stack, "region": session.aws.region, "messages": sum, "queues": queues }))?;
+    } else if rows.is_empty() {
+        out.line(&format!("No dead letters in {} queues of {}.", queues.len(), args.stack))?;
+    } else {
+        out.table(&["QUEUE", "MESSAGES", "IN FLIGHT", "NAME"], &rows)?;
+    }
+    Ok(ExitStatus::Answered)
+}
+
+/// The name at the end of a URL or an ARN.
+fn last(id: &str) -> &str {
+    id.rsplit(['/', ':']).next().unwrap_or(id)
+}
+
+/// Messages of a queue, each hidden from others until it is released. Of a FIFO queue only the first of each message
+/// group may be had at a time, as SQS keeps their order.
+fn take(session: &Session, queue: &Queue, chosen: &Chosen) -> Result<(Vec<Message>, Vec<Message>), Failure> {
+    let (mut wanted, mut others) = (Vec::new(), Vec::new());
+    let mut seen = BTreeSet::new();
+    let limit = usize::try_from(chosen.limit).unwrap_or(usize::MAX);
+    while wanted.len() < limit {
+        let page = session.aws.receive(queue, HIDDEN).map_err(|it| failed(&it))?;
+        // A message that comes a second time has become visible again: everything has been seen.
+        let fresh: Vec<Message> =
+            page.into_iter().filter(|it| seen.insert(it.id.clone())).collect();
+        if fresh.is_empty() {
+            break;
+        }
+        for message in fresh {
+            let asked_for = chosen.id.is_empty() || chosen.id.contains(&message.id);
+            let to = if asked_for && wanted.len() < limit { &mut wanted } else { &mut others };
+            to.push(message);
+        }
+    }
+    Ok((wanted, others))
+}
+
+/// Lets others see messages again. One that is gone meanwhile is no failure.
+fn release(session: &Session, queue: &Queue, messages: &[Message]) {
+    for message in messages {
+        let _ = session.aws.release(queue, message);
+    }
+}
+
+fn shown(letters: &Letters, message: &Message) -> Value {
+    let body: Option<Value> = serde_json::from_str(&message.body).ok();
+    // Work of our own, or an event of the bus.
+    let reason = body.as_ref().and_then(|it| {
+        it["reason"].as_str().or_else(|| it["detail-type"].as_str()).map(str::to_owned)
+    });
+    let attributes: serde_json::Map<String, Value> = message
+        .attributes
+        .iter()
+        .map(|(name, value)| (name.clone(), value["StringValue"].clone()))
+        .collect();
+    json!({
+        "queue": letters.name,
+        "id": message.id,
+        "sentAt": message.sent_at.map(crate::live::whole_seconds),
+        "receives": message.receives,
+        "group": message.group,
+        "reason": reason,
+        "attributes": attributes,
+        "body": body.unwrap_or_else(|| Value::from(message.body.as_str())),
+    })
+}
+
+/// `dlq show`.
+pub fn show(args: &Chosen, out: &Output) -> Result<ExitStatus, Failure> {
+    let names = chosen(&args.queue)?;
+    let session = Session::open(&args.stack)?;
+    let mut messages = Vec::new();
+    for (letters, queue) in open(&session, names)? {
+        let (wanted, others) = take(&session, &queue, args)?;
+        messages.extend(wanted.iter().map(|it| shown(&letters, it)));
+        release(&session, &queue, &wanted);
+        release(&session, &queue, &others);
+    }
+    if out.is_json() {
+        out.json(&json!({ "stack": session.stack.name, "messages": messages }))?;
+        return Ok(ExitStatus::Answered);
+    }
+    if messages.is_empty() {
+        out.line("No messages.")?;
+    }
+    for message in &messages {
+        let text = |name: &str| match &message[name] {
+            Value::Null => "-".to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        out.line(&format!("{}  {}", text("queue"), text("id")))?;
+        out.line(&format!("  sent {}, received {} times, reason {}", text("sentAt"), text("receives"), text("reason")))?;
+        for name in UNDELIVERED {
+            if let Some(value) = message["attributes"][*name].as_str() {
+                out.line(&format!("  {name} {value}"))?;
+            }
+        }
+        out.line(&format!("  {}", text("body")))?;
+    }
+    Ok(ExitStatus::Answered)
+}
+
+/// Where a message goes when it is sent again: the queue, and its message group.
+fn target(
+    session: &Session,
+    letters: &Letters,
+    message: &Message,
+) -> Result<(Queue, String), String> {
+    let group = || message.group.clone().unwrap_or_else(|| "pass".to_owned());
+    let find = |logical: &str| {
+        let queue = session.aws.queue(&session.stack, logical).map_err(|it| it.to_string())?;
+        queue.ok_or_else(|| format!("the stack has no {logical}"))
+    };
+    if let Some(source) = &letters.source {
+        return Ok((find(source)?, group()));
+    }
+    let arn = ["TARGET_ARN", "X-AMZN-EVENTBRIDGE-TARGET-ARN"].iter().find_map(|it| message.attribute(it));
+    let Some(arn) = arn else {
+        return Err("it does not say where it was to go".to_owned());
+    };
+    if message.attribute("IS_PAYLOAD_TRUNCATED") == Some("true") {
+        return Err("only a part of it was kept".to_owned());
+    }
+    let body: Value = serde_json::from_str(&message.body).unwrap_or(Value::Null);
+    let detail_type = body["detail-type"].as_str().unwrap_or_default();
+    for concern in Concern::ALL {
+        let name = format!("{}Queue", logical(*concern));
+        if session.stack.physical(&name).is_some_and(|it| last(it) == last(arn)) {
+            let group = wiring::message_group(*concern, detail_type);
+            return Ok((find(&name)?, if group.is_empty() { "pass" } else { group }.to_owned()));
+        }
+    }
+    Err(format!("{} is no queue of this stack; a schedule sends the like again by itself", last(arn)))
+}
+
+/// `dlq redrive`.
+pub fn redrive(args: &Chosen, dry_run: bool, out: &Output) -> Result<ExitStatus, Failure> {
+    let names = chosen(&args.queue)?;
+    let session = Session::open(&args.stack)?;
+    let (mut moved, mut left) = (Vec::new(), Vec::new());
+    for (letters, queue) in open(&session, names)? {
+        let (wanted, others) = take(&session, &queue, args)?;
+        let mut back = Vec::new();
+        for message in wanted {
+            let outcome = target(&session, &letters, &message).and_then(|(to, group)| {
+                if !dry_run {
+                    // Sent before it is deleted: a message may come twice, never not at all.
+                    session.aws.send(&to, &message, &group).map_err(|it| it.to_string())?;
+                    if let Err(error) = session.aws.delete(&queue, &message) {
+                        return Err(format!("sent to {}, but still here: {error}", to.name()));
+                    }
+                }
+                Ok(to)
+            });
+            match outcome {
+                Ok(to) => {
+                    moved.push(json!({ "id": message.id, "from": letters.name, "to": to.name() }));
+                    if dry_run {
+                        back.push(message);
+                    }
+                }
+                Err(problem) => {
+                    left.push(json!({ "id": message.id, "from": letters.name, "problem": problem }));
+                    back.push(message);
+                }
+            }
+        }
+        release(&session, &queue, &back);
+        release(&session, &queue, &others);
+    }
+    if out.is_json() {
+        out.json(&json!({ "stack": session.stack.name, "dryRun": dry_run, "moved": moved, "left": left }))?;
+    } else {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        for it in &moved {
+            let verb = if dry_run { "would go" } else { "sent" };
+            out.line(&format!("{}  {} {verb} to {}", text(&it["from"]), text(&it["id"]), text(&it["to"])))?;
+        }
+        for it in &left {
+            out.line(&format!("{}  {} stays: {}", text(&it["from"]), text(&it["id"]), text(&it["problem"])))?;
+        }
+        if moved.is_empty() && left.is_empty() {
+            out.line("No messages.")?;
+        }
+    }
+    Ok(ExitStatus::no_if(!left.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_queue_has_dead_letters_of_its_own() {
+        let names: Vec<String> = all().into_iter().map(|it| it.name).collect();
+        assert_eq!(
+            names,
+            [
+                "provision", "provision-wake", "launch", "lifecycle", "tagging", "interruption",
+                "disruption", "disruption-wake", "termination", "nodeclass", "nodepool",
+                "instance-gc", "instance-profile-gc", "catalog-refresh", "undelivered",
+            ]
+        );
+        let template = include_str!("../../../../template.yaml");
+        for letters in all() {
+            for name in [Some(letters.logical), letters.source].into_iter().flatten() {
+                assert!(template.contains(&format!("\n  {name}:\n")), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_queue_is_refused_by_name() {
+        let error = chosen(&["lunch".to_owned()]).expect_err("refused").to_string();
+        assert!(error.starts_with("--queue lunch: no such queue; give one of provision, "), "{error}");
+        assert_eq!(chosen(&["launch".to_owned()]).expect("known").len(), 1);
+    }
+}

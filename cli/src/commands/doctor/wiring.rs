@@ -1,0 +1,302 @@
+//! The stack itself, its queues, rules, schedules and table, against the wiring that this command was built with.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use spokeshave_lambda::wiring::{ROUTES, SCHEDULES, SOURCES, Source, message_group};
+use spokeshave_ports::{Concern, stack::observe_only_key};
+
+use super::finding::{DEPLOY, Findings};
+use crate::live::{Session, aws::CallError, queues::logical};
+
+/// Rules of the default bus that feed the interruption queue.
+const INTERRUPTION_RULES: &[&str] = &[
+    "SpotInterruptionRule",
+    "RebalanceRule",
+    "InstanceStateChangeRule",
+    "ScheduledChangeRule",
+    "CapacityReservationInterruptionRule",
+];
+
+pub fn check(session: &Session, to: &mut Findings) {
+    let stack = &session.stack;
+    let status = stack.status.as_str();
+    if status.ends_with("_IN_PROGRESS") {
+        to.warning("stack", &stack.name, format!("it is {status}"), "wait until it is done, then ask again");
+    } else if status.contains("FAILED") || status == "ROLLBACK_COMPLETE" {
+        to.fault("stack", &stack.name, format!("it is {status}"), "read the stack's events, mend the cause, deploy again");
+    } else {
+        to.ok("stack", &stack.name, status);
+    }
+    for (name, resource) in &stack.resources {
+        if resource.status.contains("FAILED") {
+            to.fault("resource", name, format!("{} is {}", resource.kind, resource.status), "read the stack's events");
+        }
+    }
+    for source in SOURCES {
+        queue(session, source, to);
+    }
+    rules(session, to);
+    for (concern, _) in SCHEDULES {
+        schedule(session, &format!("{}Schedule", logical(*concern)), *concern, to);
+    }
+    schedule(session, "SweepSchedule", Concern::Lifecycle, to);
+    table(session, to);
+}
+
+/// The name at the end of a URL or an ARN.
+fn last(id: &str) -> &str {
+    id.rsplit(['/', ':', '|']).next().unwrap_or(id)
+}
+
+fn queue(session: &Session, source: &Source, to: &mut Findings) {
+    let prefix = logical(source.concern);
+    let names = if source.concern.is_fifo() {
+        vec![prefix.clone(), format!("{prefix}Wake")]
+    } else {
+        vec![prefix]
+    };
+    for (at, prefix) in names.iter().enumerate() {
+        let name = format!("{prefix}Queue");
+        let own = at == 0;
+        let attributes = match session.aws.queue(&session.stack, &name) {
+            // A queue that existed before the stack is not among its resources.
+            Ok(None) if source.concern == Concern::Interruption => continue,
+            Ok(None) => {
+                to.fault("queue", &name, "the stack has none", DEPLOY);
+                continue;
+            }
+            Ok(Some(queue)) => session.aws.queue_attributes(&queue),
+            Err(error) => Err(error),
+        };
+        let attributes = match attributes {
+            Ok(attributes) => attributes,
+            Err(error) => {
+                to.failed("queue", &name, &error, DEPLOY);
+                continue;
+            }
+        };
+        let text = |key: &str| attributes.get(key).map(String::as_str);
+        let number = |key: &str| text(key).and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
+        let least = if own { source.visibility() } else { source.timeout * 6 };
+        let mut problems = Vec::new();
+        if number("VisibilityTimeout") < least {
+            problems.push(format!(
+                "messages are hidden for {} s, less than the {least} s that its function may need",
+                number("VisibilityTimeout")
+            ));
+        }
+        let fifo = text("FifoQueue") == Some("true");
+        if fifo != (own && source.concern.is_fifo()) {
+            problems.push(if fifo { "it is a FIFO queue" } else { "it is not a FIFO queue" }.to_owned());
+        }
+        let redrive: Value = text("RedrivePolicy").and_then(|it| serde_json::from_str(it).ok()).unwrap_or(Value::Null);
+        let dead = redrive["deadLetterTargetArn"].as_str();
+        let wanted = session.stack.physical(&format!("{prefix}DeadLetters"));
+        if dead.map(last) != wanted.map(last) {
+            problems.push(format!("its dead letters go to {}", dead.map_or("nowhere", last)));
+        }
+        to.judged("queue", &name, &problems, "as it should be", DEPLOY);
+        dead_letters(session, prefix, to);
+    }
+}
+
+fn dead_letters(session: &Session, prefix: &str, to: &mut Findings) {
+    let name = format!("{prefix}DeadLetters");
+    let Ok(Some(queue)) = session.aws.queue(&session.stack, &name) else { return };
+    match session.aws.queue_attributes(&queue) {
+        Ok(attributes) => {
+            let waiting = attributes.get("ApproximateNumberOfMessages").map_or("0", String::as_str);
+            if waiting != "0" {
+                let stack = &session.stack.name;
+                to.warning(
+                    "deadLetters",
+                    &name,
+                    format!("{waiting} messages could not be handled"),
+                    &format!("read them with `spokeshave dlq show --stack {stack}`, mend the cause, then `dlq redrive`"),
+                );
+            }
+        }
+        Err(error) => to.failed("deadLetters", &name, &error, DEPLOY),
+    }
+}
+
+fn events(session: &Session, operation: &str, body: &Value) -> Result<Value, CallError> {
+    session.aws.json("events", &format!("AWSEvents.{operation}"), "1.1", body)
+}
+
+fn rules(session: &Session, to: &mut Findings) {
+    let bus = session.stack.physical("Bus").map(str::to_owned);
+    match &bus {
+        None => to.fault("bus", "Bus", "the stack has none", DEPLOY),
+        Some(bus) => match events(session, "DescribeEventBus", &json!({ "Name": bus })) {
+            Ok(_) => to.ok("bus", "Bus", last(bus)),
+            Err(error) => to.failed("bus", "Bus", &error, DEPLOY),
+        },
+    }
+    for concern in Concern::ALL {
+        let of = |group: &str| -> BTreeSet<&str> {
+            let routed = ROUTES.iter().filter(|(_, targets)| targets.contains(concern));
+            routed.map(|(name, _)| *name).filter(|it| message_group(*concern, it) == group).collect()
+        };
+        let prefix = logical(*concern);
+        let mut wanted = vec![(format!("{prefix}Rule"), of(message_group(*concern, "")))];
+        if *concern == Concern::Disruption {
+            wanted.push((format!("{prefix}CommandsRule"), of("commands")));
+        }
+        for (name, types) in wanted.into_iter().filter(|(_, types)| !types.is_empty()) {
+            let target = if *concern == Concern::ClusterBridge { prefix.clone() } else { format!("{prefix}Queue") };
+            rule(session, &name, bus.as_deref(), Some(&types), &target, to);
+        }
+    }
+    for name in INTERRUPTION_RULES {
+        rule(session, name, None, None, "InterruptionQueue", to);
+    }
+}
+
+fn rule(
+    session: &Session,
+    name: &str,
+    bus: Option<&str>,
+    types: Option<&BTreeSet<&str>>,
+    target: &str,
+    to: &mut Findings,
+) {
+    let Some(id) = session.stack.physical(name) else {
+        to.fault("rule", name, "the stack has none", DEPLOY);
+        return;
+    };
+    let place = |key: &str| {
+        let mut body = json!({ key: last(id) });
+        if let Some(bus) = bus {
+            body["EventBusName"] = json!(bus);
+        }
+        body
+    };
+    let described = events(session, "DescribeRule", &place("Name"));
+    let targets = events(session, "ListTargetsByRule", &place("Rule"));
+    let (described, targets) = match (described, targets) {
+        (Ok(described), Ok(targets)) => (described, targets),
+        (Err(error), _) | (_, Err(error)) => return to.failed("rule", name, &error, DEPLOY),
+    };
+    let mut problems = Vec::new();
+    if described["State"].as_str().is_some_and(|it| it != "ENABLED") {
+        problems.push("it is disabled".to_owned());
+    }
+    if let Some(types) = types {
+        let pattern = described["EventPattern"].as_str().unwrap_or_default();
+        let pattern: Value = serde_json::from_str(pattern).unwrap_or(Value::Null);
+        let found: BTreeSet<&str> =
+            pattern["detail-type"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let missing: Vec<&str> = types.difference(&found).copied().collect();
+        if !missing.is_empty() {
+            problems.push(format!("it does not route {}", missing.join(", ")));
+        }
+    }
+    let found: Vec<&str> = targets["Targets"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|it| it["Arn"].as_str().map(last))
+        .collect();
+    if let Some(wanted) = session.stack.physical(target).map(last)
+        && !found.contains(&wanted)
+    {
+        problems.push(format!("its target is not {wanted}"));
+    }
+    to.judged("rule", name, &problems, "enabled, with its target", DEPLOY);
+}
+
+fn schedule(session: &Session, name: &str, concern: Concern, to: &mut Findings) {
+    let Some(id) = session.stack.physical(name) else {
+        to.fault("schedule", name, "the stack has none", DEPLOY);
+        return;
+    };
+    let path = format!("/schedules/{}", spokeshave_signing::percent_encoded(last(id)));
+    match session.aws.get("scheduler", "GetSchedule", &path) {
+        Err(error) => to.failed("schedule", name, &error, DEPLOY),
+        Ok(found) => {
+            let in_cluster = session.stack.parameters.get("BridgeMode").is_some_and(|it| it == "in-cluster");
+            // In a pod, the bridge needs nobody to start it.
+            let idle = concern == Concern::ClusterBridge && in_cluster;
+            if found["State"].as_str() == Some("DISABLED") && !idle {
+                to.fault("schedule", name, "it is disabled", DEPLOY);
+            } else {
+                to.ok("schedule", name, found["ScheduleExpression"].as_str().unwrap_or("there"));
+            }
+        }
+    }
+}
+
+fn table(session: &Session, to: &mut Findings) {
+    let Some(name) = session.stack.physical("StateTable") else {
+        to.fault("table", "StateTable", "the stack has none", DEPLOY);
+        return;
+    };
+    let dynamo = |operation: &str, body: &Value| {
+        session.aws.json("dynamodb", &format!("DynamoDB_20120810.{operation}"), "1.0", body)
+    };
+    match dynamo("DescribeTable", &json!({ "TableName": name })) {
+        Err(error) => return to.failed("table", "StateTable", &error, DEPLOY),
+        Ok(found) => {
+            let status = found["Table"]["TableStatus"].as_str().unwrap_or("unknown");
+            let problems = if status == "ACTIVE" { vec![] } else { vec![format!("it is {status}")] };
+            to.judged("table", "StateTable", &problems, "active", "wait, or deploy the stack again");
+        }
+    }
+    let item = |partition: &str, sort: &str| {
+        let key = json!({ "pk": {"S": partition}, "sk": {"S": format!("#{sort}")} });
+        dynamo("GetItem", &json!({ "TableName": name, "Key": key, "ConsistentRead": true }))
+    };
+    let key = observe_only_key();
+    match item(&key.partition, &key.sort) {
+        Err(error) => to.failed("autoscaler", "observe-only", &error, DEPLOY),
+        Ok(found) => {
+            let until = found["Item"]["expires_ms"]["N"].as_str().and_then(|it| it.parse::<i64>().ok());
+            let now = jiff::Timestamp::now().as_millisecond();
+            if found["Item"].is_object() && until.is_none_or(|it| it > now) {
+                to.warning(
+                    "autoscaler",
+                    "observe-only",
+                    "another autoscaler is at work in the cluster, so this stack only watches",
+                    "scale Karpenter's deployment to zero, or delete the other stack",
+                );
+            } else {
+                to.ok("autoscaler", "observe-only", "no other autoscaler is at work");
+            }
+        }
+    }
+    match item(spokeshave_catalog::stored::CATALOG, spokeshave_catalog::stored::INDEX) {
+        Err(error) => to.failed("catalog", "state table", &error, DEPLOY),
+        Ok(found) if found["Item"].is_object() => to.ok("catalog", "state table", "stored"),
+        Ok(_) => to.fault(
+            "catalog",
+            "state table",
+            "nothing is known of what can be bought",
+            "look into the log of catalog-refresh; it runs every 5 minutes",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_template() {
+        let template = include_str!("../../../../template.yaml");
+        let mut names: Vec<String> = INTERRUPTION_RULES.iter().map(|it| (*it).to_owned()).collect();
+        names.extend(SCHEDULES.iter().map(|(it, _)| format!("{}Schedule", logical(*it))));
+        names.extend(["SweepSchedule", "StateTable", "Bus", "DisruptionCommandsRule"].map(str::to_owned));
+        for name in names {
+            assert!(template.contains(&format!("\n  {name}:\n")), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_end_ids_of_every_form() {
+        for id in ["arn:aws:sqs:r:1:q", "https://sqs/1/q", "bus|q", "q"] {
+            assert_eq!(last(id), "q");
+        }
+    }
+}
