@@ -307,26 +307,7 @@ fn known(manifest: &Manifest) -> Result<bool, Failure> {
     if patch {
         return Ok(true);
     }
-    check!(
-        Deployment,
-        ReplicaSet,
-        StatefulSet,
-        DaemonSet,
-        Job,
-        Pod,
-        PodDisruptionBudget,
-        PersistentVolume,
-        PersistentVolumeClaim,
-        StorageClass,
-        Namespace,
-        PriorityClass,
-        LimitRange,
-        Service,
-        PodTemplate,
-        ReplicationController,
-        Node,
-        CSINode,
-    )
+    spokeshave_sim::with_kubernetes_kinds!(check)
 }
 
 /// Prints decisions as they are made, and keeps the clock's pace.

@@ -13,7 +13,9 @@ use spokeshave_catalog::{
 };
 use spokeshave_lambda::{BatchAnswer, SqsBatch};
 use spokeshave_model::labels;
-use spokeshave_ports::{Decision, Ec2, Invocation, Pricing, StateError, StateTable, ec2::Filter};
+use spokeshave_ports::{
+    Decision, Ec2, Invocation, Pricing, StateError, StateTable, chain, ec2::Filter,
+};
 
 /// How old types, offerings and on-demand prices may be. 12 hours, as in Karpenter.
 pub const REFRESH: SignedDuration = SignedDuration::from_hours(12);
@@ -39,17 +41,6 @@ pub async fn handle(
         }
     }
     answer
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 fn is_due(read_at: Option<Timestamp>, now: Timestamp) -> bool {

@@ -16,7 +16,7 @@ use spokeshave_lifecycle::health;
 use spokeshave_model::{EC2NodeClass, Kind, NodeClaim, NodePool, ObjectKey, core::Node, labels};
 use spokeshave_ports::{
     Cluster, ClusterError, Decision, Invocation, Key, Precondition, Selector, StateError, StateKey,
-    StateTable, When, Work,
+    StateTable, When, Work, chain,
 };
 
 use pool::View;
@@ -88,17 +88,6 @@ pub async fn handle(
         }
     }
     answer
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 /// The pools that `work` is about. An object that is gone cannot say its pool, so all are looked at.

@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use spokeshave_model::{
     CapacityBuffer, Condition, ConditionStatus, Kind, capacity_buffer::PodTemplateRef,
 };
-use spokeshave_ports::{Cluster, Decision, Invocation, Precondition};
+use spokeshave_ports::{Cluster, Decision, Invocation, Precondition, chain};
 use spokeshave_scheduling::{
     ClusterView, Solution,
     buffers::{self, Resolved, Unresolved},
 };
 
-use crate::world::{Trouble, chain};
+use crate::world::Trouble;
 
 const READY: &str = "ReadyForProvisioning";
 const PROVISIONING: &str = "Provisioning";

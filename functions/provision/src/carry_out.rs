@@ -8,16 +8,14 @@ use spokeshave_model::{
     resources::NODES,
 };
 use spokeshave_ports::{
-    Cluster, ClusterError, Concern, Decision, Invocation, Key, Queues, StateTable, Work,
+    Cluster, ClusterError, Concern, Decision, Invocation, Key, Queues, StateTable, Work, chain,
     cluster::KubeEvent,
 };
 use spokeshave_scheduling::{
     ClusterView, PlannedClaim, Solution, buffers::is_virtual, usage_by_pool,
 };
 
-use crate::{
-    NOMINATED_DEDUPE, NOMINATED_EVENTS, names::Draws, records, world::Trouble, world::chain,
-};
+use crate::{NOMINATED_DEDUPE, NOMINATED_EVENTS, names::Draws, records, world::Trouble};
 
 /// Keys in one message to launch at most.
 const KEYS_PER_MESSAGE: usize = 100;

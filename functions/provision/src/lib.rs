@@ -18,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
 use spokeshave_model::{Kind, NodeClaim, NodePool, ObjectKey, Settings, core::Pod};
 use spokeshave_ports::{
-    Cluster, Concern, Decision, Invocation, Key, Queues, StateTable, Work,
+    Cluster, Concern, Decision, Invocation, Key, Queues, StateTable, Work, chain,
     cluster::KubeEvent,
     stack::observes_only,
     wakes::{RETRY, retry_later, wake_once},
@@ -30,7 +30,7 @@ use spokeshave_scheduling::{
 
 use crate::{
     carry_out::create_claims,
-    world::{Market, Trouble, chain},
+    world::{Market, Trouble},
 };
 
 /// Pods that have a place and are still waiting are looked at again after this time: a placement can come to nothing

@@ -8,14 +8,14 @@ use spokeshave_model::{
     Kind, NodeClaim, NodePool, conditions, core::Pod, duration::NillableDuration, hash,
     pod_classes::do_not_disrupt, resources::NODES,
 };
-use spokeshave_ports::{Cluster, Decision, Invocation, Key, StateTable};
+use spokeshave_ports::{Cluster, Decision, Invocation, Key, StateTable, chain};
 use spokeshave_scheduling::{ClusterView, StateNode, claim_of_pool};
 
 use crate::{
     carry_out::hand_over,
     names::Draws,
     records::{self, Commands},
-    world::{Trouble, chain},
+    world::Trouble,
 };
 
 /// What a static pool is short of, or has too much of.

@@ -17,7 +17,9 @@ use spokeshave_model::{
     },
     hash,
 };
-use spokeshave_ports::{AwsError, Cluster, ClusterError, Key, Selector, StateError, StateTable};
+use spokeshave_ports::{
+    AwsError, Cluster, ClusterError, Key, Selector, StateError, StateTable, chain,
+};
 use spokeshave_scheduling::{ClusterView, Object, PoolInput, overlays};
 
 /// Why a run cannot go on.
@@ -186,16 +188,4 @@ pub async fn market(
         overlays::apply(&mut pools, view.overlays.values().map(|it| &**it));
     }
     Ok(Market { pools, next_expiry })
-}
-
-/// An error with its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

@@ -21,7 +21,7 @@ pub mod watch;
 pub use aws::{Eks, Iam, Pricing, Ssm};
 pub use cluster::{Cluster, ClusterError, Precondition, Selector};
 pub use ec2::Ec2;
-pub use error::AwsError;
+pub use error::{AwsError, chain};
 pub use invocation::{Decision, Invocation, Journal, Metric};
 pub use queues::{Bus, Concern, Key, Queues, Work};
 pub use state::{Record, StateError, StateKey, StateTable, When};

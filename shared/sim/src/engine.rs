@@ -16,11 +16,7 @@ use spokeshave_lambda::{BatchAnswer, SqsBatch, wiring};
 use spokeshave_model::{
     CapacityBuffer, EC2NodeClass, InstanceId, Kind, NodeClaim, NodeOverlay, NodePool, ObjectKey,
     Settings, conditions,
-    core::{
-        CSINode, DaemonSet, Deployment, Job, LimitRange, Namespace, Node, PersistentVolume,
-        PersistentVolumeClaim, Pod, PodDisruptionBudget, PodTemplate, PriorityClass, ReplicaSet,
-        ReplicationController, Service, StatefulSet, StorageClass,
-    },
+    core::Pod,
     labels,
     meta::{apply_merge_patch, from_value, merge_patch, to_value},
 };
@@ -199,39 +195,20 @@ impl World {
     /// When a field has the wrong type.
     pub fn apply(&mut self, object: &Value) -> Result<(), ApplyError> {
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-        macro_rules! dispatch {
+        macro_rules! apply {
             ($($type:ident),* $(,)?) => {
                 match kind.as_str() {
-                    $(stringify!($type) => self.apply_as::<$type>(object),)*
+                    "NodePool" => self.apply_as::<NodePool>(object),
+                    "EC2NodeClass" => self.apply_as::<EC2NodeClass>(object),
+                    "NodeOverlay" => self.apply_as::<NodeOverlay>(object),
+                    "CapacityBuffer" => self.apply_as::<CapacityBuffer>(object),
+                    "NodeClaim" => self.apply_as::<NodeClaim>(object),
+                    $(stringify!($type) => self.apply_as::<spokeshave_model::core::$type>(object),)*
                     _ => Ok(()),
                 }
             };
         }
-        dispatch!(
-            NodePool,
-            EC2NodeClass,
-            NodeOverlay,
-            CapacityBuffer,
-            NodeClaim,
-            Deployment,
-            ReplicaSet,
-            StatefulSet,
-            DaemonSet,
-            Job,
-            Pod,
-            PodDisruptionBudget,
-            PersistentVolume,
-            PersistentVolumeClaim,
-            StorageClass,
-            Namespace,
-            PriorityClass,
-            LimitRange,
-            Service,
-            PodTemplate,
-            ReplicationController,
-            Node,
-            CSINode,
-        )
+        crate::with_kubernetes_kinds!(apply)
     }
 
     fn apply_as<K: Kind>(&mut self, object: &Value) -> Result<(), ApplyError> {

@@ -27,3 +27,30 @@ pub use faults::{Fault, Faults};
 pub use market::{Market, NodeShape};
 pub use ports::Ports;
 pub use store::ObjectChange;
+
+/// Calls the macro `$then` with the kinds of Kubernetes that the simulated cluster has.
+#[macro_export]
+macro_rules! with_kubernetes_kinds {
+    ($then:ident) => {
+        $then!(
+            Deployment,
+            ReplicaSet,
+            StatefulSet,
+            DaemonSet,
+            Job,
+            Pod,
+            PodDisruptionBudget,
+            PersistentVolume,
+            PersistentVolumeClaim,
+            StorageClass,
+            Namespace,
+            PriorityClass,
+            LimitRange,
+            Service,
+            PodTemplate,
+            ReplicationController,
+            Node,
+            CSINode,
+        )
+    };
+}

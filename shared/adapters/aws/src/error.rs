@@ -5,7 +5,7 @@ use aws_smithy_runtime_api::{
     http::StatusCode,
 };
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
-use spokeshave_ports::AwsError;
+use spokeshave_ports::{AwsError, chain};
 
 /// A service and one of its operations, for errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,16 +53,4 @@ where
         _ => ("Request".to_owned(), chain(error)),
     };
     AwsError { service: call.0, operation: call.1, code, message, request_id, status }
-}
-
-/// An error and what caused it, in one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }

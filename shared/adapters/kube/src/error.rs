@@ -1,7 +1,7 @@
 //! Answers of the API server as [`ClusterError`].
 
 use kube::core::response::{Status, StatusCause};
-use spokeshave_ports::ClusterError;
+use spokeshave_ports::{ClusterError, chain};
 
 /// The error that an answer means for `object`.
 pub fn cluster_error(error: &kube::Error, object: &str) -> ClusterError {
@@ -36,21 +36,6 @@ pub fn cluster_error(error: &kube::Error, object: &str) -> ClusterError {
 /// The causes in a status.
 pub(crate) fn causes(status: &Status) -> &[StatusCause] {
     status.details.as_ref().map_or(&[], |it| &it.causes)
-}
-
-/// An error and what caused it, in one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]
