@@ -38,6 +38,10 @@ pub struct Output {
     sink: RefCell<Box<dyn Write>>,
     notes: RefCell<Box<dyn Write>>,
     closed: Cell<bool>,
+    /// A person reads the notes on a terminal.
+    attended: bool,
+    /// A line of progress is on the terminal.
+    progressing: Cell<bool>,
 }
 
 /// Widest line of a table.
@@ -53,6 +57,8 @@ impl Output {
             sink: RefCell::new(Box::new(io::BufWriter::new(io::stdout()))),
             notes: RefCell::new(Box::new(io::stderr())),
             closed: Cell::new(false),
+            attended: io::stderr().is_terminal(),
+            progressing: Cell::new(false),
         }
     }
 
@@ -64,6 +70,8 @@ impl Output {
             sink: RefCell::new(sink),
             notes: RefCell::new(notes),
             closed: Cell::new(false),
+            attended: false,
+            progressing: Cell::new(false),
         }
     }
 
@@ -148,8 +156,20 @@ impl Output {
 
     /// A line on standard error, whatever the format.
     pub fn warn(&self, text: &str) {
+        self.progress("");
         // With standard error gone there is nowhere left to complain.
         let _ = writeln!(self.notes.borrow_mut(), "{text}");
+    }
+
+    /// Shows what is being done, on a line of its own that the next one replaces; an empty text takes it away. Only where
+    /// a person looks on.
+    pub fn progress(&self, text: &str) {
+        if !self.attended || (text.is_empty() && !self.progressing.get()) {
+            return;
+        }
+        self.progressing.set(!text.is_empty());
+        let mut notes = self.notes.borrow_mut();
+        let _ = write!(notes, "\r\x1b[K{text}").and_then(|()| notes.flush());
     }
 
     /// The one message of a failed command, on standard error.

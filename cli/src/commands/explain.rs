@@ -301,7 +301,7 @@ fn placement(solution: &Solution, key: &ObjectKey) -> String {
                 it.instance_type,
                 it.capacity_type,
                 it.zone,
-                money(it.price)
+                it.price.map_or_else(|| "an unknown price".to_owned(), money)
             )
         });
         return format!(

@@ -3,7 +3,12 @@
 mod text;
 pub mod world;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Instant,
+};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -11,7 +16,7 @@ use spokeshave_model::{
     CapacityType, Kind, NodeSelectorRequirement, ObjectKey, Resources, Settings, Taint, core::Pod,
 };
 use spokeshave_scheduling::{
-    Batch, PlannedClaim, Planner, ReservedMode, Solution, eligibility, requests,
+    Batch, PlannedClaim, Planner, ReservedMode, START_UP_HINT, Solution, eligibility, requests,
 };
 
 use super::plan_disruption::{self, Disruption};
@@ -128,7 +133,7 @@ struct CheapestRow {
     instance_type: String,
     zone: String,
     capacity_type: CapacityType,
-    price_per_hour: f64,
+    price_per_hour: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -163,41 +168,58 @@ struct Explanation {
 pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
     let settings = settings(args)?;
     let now = args.now.unwrap_or_else(Timestamp::now);
+    let progress = Progress::new(out);
+    progress.say("reading the cluster");
     let mut cluster = input::load_cluster(&args.cluster)?;
     let mut more = input::load_cluster(&args.pods)?;
+    for (part, paths) in [(&cluster, &args.cluster), (&more, &args.pods)] {
+        if let Some(twice) = part.duplicate() {
+            return Err(twice.failure(paths));
+        }
+    }
     let wanted: Vec<Arc<Pod>> = std::mem::take(&mut more.pods).iter().map(to_place).collect();
     cluster.append(more);
-    let given: std::collections::BTreeSet<ObjectKey> = wanted.iter().map(|it| it.key()).collect();
+    let given: BTreeSet<ObjectKey> = wanted.iter().map(|it| it.key()).collect();
     cluster.pods.retain(|it| !given.contains(&key_of(it)));
     if let Some(twice) = cluster.duplicate() {
-        return Err(Failure::new("the object is given twice")
-            .object(twice)
-            .fix("leave one of the two out of --cluster and --pods"));
+        let paths: Vec<PathBuf> = args.cluster.iter().chain(&args.pods).cloned().collect();
+        return Err(twice.failure(&paths));
     }
     let explain = args.explain.as_deref().map(pod_key).transpose()?;
     let source = Source::read(args.catalog.as_deref(), &settings.region)?;
+    progress.say("building the view");
     let world = World::new(&cluster, &source, settings, now)?;
+    let n_skipped = cluster.skipped;
+    drop(cluster);
     for claim in world.view.unlaunched() {
         out.warn(&format!(
             "warning: {} has no provider id yet: planned with as ordered",
             claim.reference()
         ));
     }
+    for (overlay, why) in &world.refused_overlays {
+        out.warn(&format!("warning: NodeOverlay/{overlay} does not count: {why}"));
+    }
+    progress.say("placing pods");
     let (batch, ignored) = batch(&world, &wanted);
     let waiting: Vec<Arc<Pod>> =
         batch.pods.iter().filter(|it| given.contains(&it.key())).cloned().collect();
-    let (answer, solution, found) = answer(&world, batch, ignored, explain.as_ref());
-    let disruption = args.disruption.then(|| plan_disruption::of(&world, waiting, &solution));
-    if let Some(key) = &explain
-        && !found
-    {
+    let (answer, solution) = answer(&world, batch, ignored, explain.as_ref());
+    if explain.is_some() && answer.explain.is_none() {
+        let key = args.explain.as_deref().unwrap_or_default();
         return Err(Failure::new(format!("--explain {key}: the pod is not one of those to place"))
             .fix("name a pod of --pods, or one of --cluster that waits for a place"));
     }
+    hints(&solution, out);
+    let disruption = args.disruption.then(|| {
+        progress.say("looking for nodes to disrupt");
+        plan_disruption::of(&world, waiting, &solution)
+    });
+    drop(progress);
     if out.is_json() {
         out.json(&Whole { answer: &answer, disruption: disruption.as_ref() })?;
     } else {
-        text::print(&answer, cluster.skipped, out)?;
+        text::print(&answer, n_skipped, out)?;
         if let Some(disruption) = &disruption {
             plan_disruption::print(disruption, out)?;
         }
@@ -255,6 +277,46 @@ fn names(pods: &[Arc<Pod>]) -> Vec<String> {
     pods.iter().map(|it| it.key().to_string()).collect()
 }
 
+/// What people should know about a plan besides the answer.
+fn hints(solution: &Solution, out: &Output) {
+    for (node, taint) in &solution.start_up_taints {
+        out.note(&format!(
+            "hint: {node} still starts and has the taint {taint}, so pods get another node: {START_UP_HINT}"
+        ));
+    }
+    let unpriced: BTreeSet<&str> = solution
+        .new_claims
+        .iter()
+        .filter_map(|it| it.cheapest.as_ref())
+        .filter(|it| it.price.is_none())
+        .map(|it| it.instance_type.as_str())
+        .collect();
+    for it in unpriced {
+        out.warn(&format!("warning: nobody knows the price of {it}: it counts as 0 in the sum"));
+    }
+}
+
+/// Tells a person at a terminal what is being done, on one line that goes away.
+struct Progress<'a> {
+    out: &'a Output,
+}
+
+impl<'a> Progress<'a> {
+    fn new(out: &'a Output) -> Self {
+        Self { out }
+    }
+
+    fn say(&self, what: &str) {
+        self.out.progress(&format!("{what} ..."));
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        self.out.progress("");
+    }
+}
+
 /// What a provisioning pass has to place, and the pods it leaves alone. `wanted` are placed whatever they say.
 pub(super) fn batch(world: &World, wanted: &[Arc<Pod>]) -> (Batch, Vec<eligibility::Ignored>) {
     let (mut pods, mut ignored) = eligibility::pending(&world.view);
@@ -282,15 +344,14 @@ pub(super) fn batch(world: &World, wanted: &[Arc<Pod>]) -> (Batch, Vec<eligibili
     (batch, ignored)
 }
 
-/// The answer, the solution behind it, and whether the pod to explain was among those to place.
+/// The answer, and the solution behind it. A pod to explain that is nowhere leaves the explanation out.
 fn answer(
     world: &World,
     mut batch: Batch,
     mut ignored: Vec<eligibility::Ignored>,
     explain: Option<&ObjectKey>,
-) -> (Answer, Solution, bool) {
+) -> (Answer, Solution) {
     batch.explain = explain.cloned();
-    let found = explain.is_none_or(|key| batch.pods.iter().any(|it| it.key() == *key));
     let began = Instant::now();
     let mut planner = Planner::new(&world.view, &world.pools, &world.options, world.now);
     let prepared = planner.prepare(&batch);
@@ -300,6 +361,15 @@ fn answer(
     let solve_millis = millis(began);
     let mut draws = Draws(0x5305_e54a_4e00_0001);
     ignored.sort_by_key(|it| it.pod.key());
+    let explanation = explain.and_then(|key| {
+        let ignored = ignored.iter().find(|it| it.pod.key() == *key);
+        let steps = match ignored {
+            Some(it) => vec![format!("ignored: {}", it.reason)],
+            None if batch.pods.iter().any(|it| it.key() == *key) => solution.steps.clone(),
+            None => return None,
+        };
+        Some(Explanation { pod: key.to_string(), steps })
+    });
     let answer = Answer {
         new_node_claims: solution.new_claims.iter().map(|it| claim_row(it, &mut draws)).collect(),
         existing_nodes: solution
@@ -328,10 +398,9 @@ fn answer(
         price_per_hour: plan_disruption::round(solution.price()),
         solve_millis,
         setup_millis,
-        explain: explain
-            .map(|key| Explanation { pod: key.to_string(), steps: solution.steps.clone() }),
+        explain: explanation,
     };
-    (answer, solution, found)
+    (answer, solution)
 }
 
 /// Milliseconds since `began`, to the microsecond.

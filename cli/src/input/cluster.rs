@@ -8,7 +8,7 @@ use spokeshave_model::{
     CapacityBuffer, EC2NodeClass, Kind, NodeClaim, NodeOverlay, NodePool, core,
 };
 
-use super::{Manifest, documents, looks_like_json, read, sources, unpack};
+use super::{FieldPath, Manifest, documents, looks_like_json, read, sources, unpack};
 use crate::Failure;
 
 /// One list per kind that `--cluster` understands.
@@ -37,7 +37,11 @@ macro_rules! cluster_input {
             /// Adds an object in its JSON text. Unknown kinds are counted.
             fn add_raw(&mut self, head: &Head<'_>, raw: &str) -> Result<(), serde_json::Error> {
                 $(if head.is::<$kind>() {
-                    self.$field.push(Arc::new(serde_json::from_str(raw)?));
+                    let object: $kind = serde_json::from_str(raw)?;
+                    if object.meta().name.is_empty() {
+                        return Err(serde::de::Error::custom("no name"));
+                    }
+                    self.$field.push(Arc::new(object));
                     return Ok(());
                 })+
                 self.skipped += 1;
@@ -47,9 +51,15 @@ macro_rules! cluster_input {
             /// Adds a manifest. Unknown kinds are counted.
             ///
             /// # Errors
-            /// When a field that decisions read has the wrong type.
+            /// When a field that decisions read has the wrong type, or the object has no name.
             pub fn add(&mut self, manifest: &Manifest) -> Result<(), Failure> {
                 $(if is::<$kind>(&manifest.api_version, &manifest.kind) {
+                    if manifest.name.is_empty() {
+                        let field = FieldPath::root().field("metadata").field("name");
+                        return Err(manifest
+                            .failure(&field, "the object has no name")
+                            .fix("add metadata.name"));
+                    }
                     self.$field.push(Arc::new(manifest.typed()?));
                     return Ok(());
                 })+
@@ -57,16 +67,27 @@ macro_rules! cluster_input {
                 Ok(())
             }
 
-            /// Whether two objects of one kind share namespace and name; their reference.
-            pub fn duplicate(&self) -> Option<String> {
+            /// Whether two objects of one kind share namespace (`default` if none is given) and name.
+            pub fn duplicate(&self) -> Option<Duplicate> {
                 $({
-                    let mut keys: Vec<_> =
-                        self.$field.iter().map(|it| (&it.meta().namespace, &it.meta().name)).collect();
+                    let mut keys: Vec<_> = self
+                        .$field
+                        .iter()
+                        .map(|it| {
+                            let namespace = it.meta().namespace.as_str();
+                            (namespace_of::<$kind>(namespace), it.meta().name.as_str())
+                        })
+                        .collect();
                     keys.sort_unstable();
                     if let Some(pair) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
                         let (namespace, name) = pair[0];
-                        let key = spokeshave_model::ObjectKey::namespaced(namespace, name);
-                        return Some(format!("{}/{key}", <$kind>::KIND));
+                        return Some(Duplicate {
+                            kind: <$kind>::KIND,
+                            group: <$kind>::GROUP,
+                            namespaced: <$kind>::NAMESPACED,
+                            namespace: namespace.to_owned(),
+                            name: name.to_owned(),
+                        });
                     }
                 })+
                 None
@@ -101,6 +122,58 @@ cluster_input! {
     namespaces: core::Namespace,
     limit_ranges: core::LimitRange,
     priority_classes: core::PriorityClass,
+}
+
+fn namespace_of<K: Kind>(given: &str) -> &str {
+    if K::NAMESPACED && given.is_empty() { "default" } else { given }
+}
+
+/// An object that is there twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Duplicate {
+    kind: &'static str,
+    group: &'static str,
+    namespaced: bool,
+    namespace: String,
+    name: String,
+}
+
+impl Duplicate {
+    /// A failure that says where both are. The files are read again, with lines; standard input cannot be.
+    pub fn failure(&self, paths: &[PathBuf]) -> Failure {
+        let key = spokeshave_model::ObjectKey::namespaced(&self.namespace, &self.name);
+        let object = format!("{}/{key}", self.kind);
+        let files = sources(paths).unwrap_or_default();
+        let files: Vec<PathBuf> =
+            files.into_iter().filter(|it| it != "-").map(PathBuf::from).collect();
+        let found: Vec<(String, u32)> = super::load(&files)
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|it| it.kind == self.kind && it.group() == self.group && it.name == self.name)
+            .filter(|it| {
+                let given = it.namespace.as_str();
+                !self.namespaced
+                    || self.namespace == if given.is_empty() { "default" } else { given }
+            })
+            .map(|it| (it.file, it.line))
+            .collect();
+        let failure = |problem: String| {
+            Failure::new(problem).object(object.as_str()).fix("leave one of the two out")
+        };
+        match found.as_slice() {
+            [(file, line), (again, at), ..] => {
+                failure(format!("the object is given twice, first in {file}:{line}"))
+                    .file(again)
+                    .line(*at)
+            }
+            [(file, line)] => {
+                failure("the object is given twice, in the file and on standard input".to_owned())
+                    .file(file)
+                    .line(*line)
+            }
+            [] => failure("the object is given twice".to_owned()),
+        }
+    }
 }
 
 impl ClusterInput {

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use spokeshave_catalog::{stored, warm};
+use spokeshave_catalog::{offerings::overlay_prices, stored, warm};
 use spokeshave_disruption::{
     StateNode, View,
     cluster::nomination_window,
@@ -202,7 +202,11 @@ async fn pools(
     now: Timestamp,
 ) -> Result<Vec<PoolInput>, Trouble> {
     let catalog = stored::load_catalog(state, &settings.region).await?;
-    let (market, _problem) = stored::load_view(state, settings, now).await;
+    let (mut market, _problem) = stored::load_view(state, settings, now).await;
+    if settings.gates.node_overlay {
+        // What the launch of a replacement will know, too.
+        market.overlay_prices = overlay_prices(objects.overlays.values().map(|it| &**it), false);
+    }
     let mut of_class: BTreeMap<&str, Types> = BTreeMap::new();
     for class in objects.node_classes.values().filter(|it| !it.metadata.deleting()) {
         let types =

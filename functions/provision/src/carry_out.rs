@@ -125,7 +125,7 @@ fn report(claim: &NodeClaim, planned: &PlannedClaim, cx: &Invocation<'_>) {
             .with("instance_type", cheapest.instance_type.as_str())
             .with("zone", cheapest.zone.as_str())
             .with("capacity_type", cheapest.capacity_type.as_str())
-            .with("price_per_hour", cheapest.price);
+            .with("price_per_hour", serde_json::json!(cheapest.price));
     }
     cx.decide(decision);
     let relaxed = if planned.min_values_relaxed { "true" } else { "false" };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use spokeshave_catalog::{MarketView, stored, warm};
+use spokeshave_catalog::{MarketView, offerings::overlay_prices, stored, warm};
 use spokeshave_model::{
     CapacityBuffer, EC2NodeClass, FeatureGates, InstanceType, Kind, NodeClaim, NodeOverlay,
     NodePool, ObjectKey, Settings, conditions,
@@ -155,7 +155,11 @@ pub async fn market(
         return Ok(Market { pools: Vec::new(), next_expiry: None });
     }
     let catalog = stored::load_catalog(state, &settings.region).await?;
-    let (market, _): (MarketView<'_>, _) = stored::load_view(state, settings, now).await;
+    let (mut market, _): (MarketView<'_>, _) = stored::load_view(state, settings, now).await;
+    if settings.gates.node_overlay {
+        // What the launch will know, too.
+        market.overlay_prices = overlay_prices(view.overlays.values().map(|it| &**it), false);
+    }
     let next_expiry = market.unavailable.iter().map(|it| it.1).filter(|it| *it > now).min();
     let wanted: BTreeSet<&str> =
         ready.iter().map(|it| it.spec.template.spec.node_class_ref.name.as_str()).collect();

@@ -4,8 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
 use spokeshave_model::{
-    CapacityType, Kind, ObjectKey, Operator, Requirement, core::Pod, labels,
-    pod_classes::PodDisruptionBudgets,
+    Kind, ObjectKey, Operator, Requirement, core::Pod, labels, pod_classes::PodDisruptionBudgets,
 };
 use spokeshave_scheduling::{
     Batch, ClusterView, Options, PlannedClaim, Planner, PoolInput, ReservedMode, buffers,
@@ -206,12 +205,12 @@ impl<'a> Scheduler<'a> {
 /// The claim with the capacity types that it can have, as the object will list them.
 fn new_claim(planned: &PlannedClaim, seed: &mut Seed) -> NewClaim {
     let mut requirements = planned.requirements.clone();
-    let offered = planned.capacity_types();
+    let offered = &planned.capacity_types;
     if !offered.is_empty() {
         requirements.add(Requirement::new(
             labels::CAPACITY_TYPE,
             Operator::In,
-            offered.into_iter().map(CapacityType::as_str),
+            offered.iter().map(|it| it.as_str()),
         ));
     }
     NewClaim {

@@ -13,7 +13,35 @@ use crate::{
 /// Places named one by one; more of them are counted by reason.
 const NAMED: usize = 12;
 
+/// What to do about taints that keep pods off nodes only while those start.
+pub const START_UP_HINT: &str =
+    "if the taint goes away while nodes start, list it in startupTaints of the NodePool";
+
 impl Run<'_, '_> {
+    /// Nodes that still start and keep a pod of a new claim away by a taint alone, with the taint: each may be a node too
+    /// many, which `startupTaints` would have saved.
+    pub(crate) fn start_up_taints(&self) -> BTreeMap<String, String> {
+        let mut found = BTreeMap::new();
+        let new = self.claims.iter().filter(|it| it.ordered.is_none()).flat_map(|it| &it.pods);
+        let mut shapes: Vec<ShapeId> = new.map(|at| self.entries[*at].shape).collect();
+        shapes.sort_unstable();
+        shapes.dedup();
+        for row in self.planner.rows.iter() {
+            if row.initialized || !row.state.is_managed() || !self.offered.get(row.at) {
+                continue;
+            }
+            let kept = shapes.iter().find_map(|shape| {
+                let tolerations = &self.shapes[*shape].pod.spec.tolerations;
+                let taint = taints::untolerated(&row.taints, tolerations)?;
+                self.room_for(row.at, *shape).then(|| taint.to_string())
+            });
+            if let Some(taint) = kept {
+                found.insert(row.state.name().to_owned(), taint);
+            }
+        }
+        found
+    }
+
     /// Notes what stands between a pod of this shape and each place, in the order in which they are tried.
     pub(crate) fn tell(&mut self, shape: ShapeId) {
         let wanted = self.planner.sets.get(self.shapes[shape].set).to_string();
@@ -103,7 +131,11 @@ impl Run<'_, '_> {
             });
         }
         if let Some(taint) = taints::untolerated(&this.taints, &it.pod.spec.tolerations) {
-            return Some(format!("did not tolerate taint {taint}"));
+            let why = format!("did not tolerate taint {taint}");
+            if this.state.is_managed() && !this.initialized {
+                return Some(format!("{why}; {START_UP_HINT}"));
+            }
+            return Some(why);
         }
         if !self.room_for(row, shape) {
             return Some("not enough room".to_owned());

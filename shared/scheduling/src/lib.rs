@@ -14,6 +14,7 @@ pub mod buffers;
 mod daemons;
 pub mod defaults;
 mod dims;
+mod domains;
 pub mod eligibility;
 mod explain;
 mod options;
@@ -33,10 +34,11 @@ mod trial;
 mod view;
 mod volumes;
 
+pub use explain::START_UP_HINT;
 pub use options::Options;
 pub use planner::{Batch, Planner, PoolInput, Prepared, ReservedMode, solve, usage_by_pool};
 pub use report::{ALL_FILTERED, MAX_INSTANCE_TYPES, MIN_VALUES_AFTER_CUT, NO_POOLS};
-pub use run::DRA_REFUSAL;
+pub use run::{DRA_REFUSAL, DRA_UNRESOLVED};
 pub use solution::{
     Cheapest, ExistingPlacement, PlannedClaim, Reason, Solution, allows, any, claim_of_pool,
 };

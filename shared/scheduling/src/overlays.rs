@@ -45,8 +45,12 @@ pub fn apply<'a>(
     for overlay in ordered {
         let name = overlay.metadata.name.clone();
         let problems = validation::node_overlay(overlay);
-        if !problems.is_empty() {
-            verdicts.insert(name, Verdict::Invalid(validation::message(&problems)));
+        let problem = match problems.as_slice() {
+            [] => wrong_price(overlay),
+            some => Some(validation::message(some)),
+        };
+        if let Some(problem) = problem {
+            verdicts.insert(name, Verdict::Invalid(problem));
             continue;
         }
         let wanted = Requirements::from_api(&overlay.spec.requirements);
@@ -152,6 +156,33 @@ fn overlaid(type_: &InstanceType, change: &Stored<'_>) -> InstanceType {
         }
     }
     result
+}
+
+/// What an API server would refuse of the prices; files have not been past one.
+fn wrong_price(overlay: &NodeOverlay) -> Option<String> {
+    let is_number = |it: &str| {
+        let (whole, fraction) = it.split_once('.').unwrap_or((it, "0"));
+        let digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+        digits(whole) && digits(fraction)
+    };
+    let spec = &overlay.spec;
+    match (&spec.price, &spec.price_adjustment) {
+        (Some(_), Some(_)) => Some("cannot set both 'price' and 'priceAdjustment'".to_owned()),
+        (Some(price), None) if !is_number(price) => {
+            Some(format!("spec.price: {price:?} is not a number of dollars such as 0.25"))
+        }
+        (None, Some(text)) => {
+            let change = text.strip_prefix(['+', '-']);
+            let number = change.map(|it| it.strip_suffix('%').unwrap_or(it));
+            let free = text.starts_with('-')
+                && text.ends_with('%')
+                && number.and_then(|it| it.parse().ok()).is_some_and(|it: f64| it > 100.0);
+            (free || !number.is_some_and(is_number)).then(|| {
+                format!("spec.priceAdjustment: {text:?} is not a change such as +0.05 or -10%")
+            })
+        }
+        _ => None,
+    }
 }
 
 /// The price after an overlay: absolute, or what there was changed by an amount or a share; never below zero.

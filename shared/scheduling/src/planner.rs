@@ -8,21 +8,21 @@ use std::{
 use jiff::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use spokeshave_model::{
-    InstanceType, NodePool, ObjectKey, Quantity, Requirement, Resources, Taint, core::Pod,
-    duration::NillableDuration, labels, resources::NODES,
+    InstanceType, NodePool, ObjectKey, Quantity, Resources, core::Pod, duration::NillableDuration,
+    resources::NODES,
 };
 
 use crate::{
     daemons::Daemon,
     dims::Dims,
+    domains::Domains,
     options::Options,
     rows::{Row, Rows},
     run::Run,
-    sets::{KeyId, Sets},
+    sets::Sets,
     shapes,
     solution::Solution,
     templates::{Skipped, Template},
-    topology::Domains,
     view::ClusterView,
     volumes,
 };
@@ -92,7 +92,7 @@ pub struct Planner<'a> {
     pub(crate) skipped: BTreeMap<String, Skipped>,
     pub(crate) pools: Vec<PoolInput>,
     pub(crate) tolerate_prefer: bool,
-    domains: FxHashMap<KeyId, Vec<(usize, Vec<Taint>)>>,
+    pub(crate) domains: Domains,
     measured: usize,
 }
 
@@ -168,12 +168,12 @@ impl<'a> Planner<'a> {
             sets,
             dims,
             templates,
-            rows: Rows::new(states),
+            rows: Rows::new(states, view),
             daemons,
             skipped,
+            domains: Domains::new(pools.clone()),
             pools,
             tolerate_prefer,
-            domains: FxHashMap::default(),
             measured: 0,
         }
     }
@@ -264,80 +264,6 @@ impl<'a> Planner<'a> {
         self.rows.measure(self.view, &self.dims, |row: &Row| {
             by_row[row.at].clone().or_else(|| expected.get(&row.class).cloned()).unwrap_or_default()
         });
-    }
-
-    /// The domains of these keys that pools can give (`spec` scheduling 7.2).
-    ///
-    /// DIFFERENCE: only what can really be bought counts: types that meet the pool's requirements, and for zone and capacity
-    /// type their offerings. Karpenter also takes excluded values, and values that only the pool's text names. The pool's
-    /// own name is a domain of `karpenter.sh/nodepool`.
-    pub(crate) fn domains(&mut self, keys: impl IntoIterator<Item = String>) -> Domains {
-        let mut result = Domains::default();
-        for name in keys {
-            let key = self.sets.key(&name);
-            let name = labels::normalize(&name).to_owned();
-            if name == labels::HOSTNAME {
-                continue;
-            }
-            if !self.domains.contains_key(&key) {
-                let found = self.find_domains(key, &name);
-                self.domains.insert(key, found);
-            }
-            if let Some(found) = self.domains.get(&key) {
-                result.by_key.insert(key, found.clone());
-            }
-        }
-        result
-    }
-
-    fn find_domains(&mut self, key: KeyId, name: &str) -> Vec<(usize, Vec<Taint>)> {
-        let offered = matches!(name, labels::ZONE | labels::ZONE_ID | labels::CAPACITY_TYPE);
-        let mut found: BTreeSet<(String, Vec<Taint>)> = BTreeSet::new();
-        for pool in &self.pools {
-            let Ok(types) = &pool.instance_types else { continue };
-            let mut requirements = Template::requirements(&pool.nodepool);
-            let taints: &Vec<Taint> = &pool.nodepool.spec.template.spec.taints;
-            let own = requirements.get(name).cloned();
-            let mut take = |value: &str| {
-                found.insert((value.to_owned(), taints.clone()));
-            };
-            requirements.remove(labels::REGISTERED);
-            requirements.remove(labels::INITIALIZED);
-            let mut seen: FxHashSet<String> = FxHashSet::default();
-            for type_ in types.iter().filter(|it| it.requirements.intersects(&requirements).is_ok())
-            {
-                if offered {
-                    for offering in &type_.offerings {
-                        let value = match name {
-                            labels::ZONE => offering.zone.as_str(),
-                            labels::ZONE_ID => offering.zone_id.as_str(),
-                            _ => offering.capacity_type.as_str(),
-                        };
-                        if !value.is_empty()
-                            && !seen.contains(value)
-                            && type_.requirements.get(name).is_none_or(|it| it.has(value))
-                            && requirements.intersects(&offering.requirements()).is_ok()
-                        {
-                            seen.insert(value.to_owned());
-                            take(value);
-                        }
-                    }
-                    continue;
-                }
-                let Some(theirs) = type_.requirements.get(name) else { continue };
-                let both = own.as_ref().map_or_else(|| theirs.clone(), |it| it.intersect(theirs));
-                if !both.complement {
-                    both.values.iter().for_each(|it| take(it));
-                }
-            }
-            let custom = !self.sets.is_well_known(name) || name == labels::NODEPOOL;
-            if let Some(Requirement { complement: false, values, .. }) = &own
-                && custom
-            {
-                values.iter().for_each(|it| take(it));
-            }
-        }
-        found.into_iter().map(|(value, taints)| (self.sets.value(key, &value), taints)).collect()
     }
 
     /// What the pools' limits leave, by pool: limited names alone. `gone` rows do not count.

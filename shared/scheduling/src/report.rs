@@ -1,7 +1,7 @@
 //! From the end of a solve to its answer: claims as they will be written, and reasons in words.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -24,6 +24,7 @@ use crate::{
     solution::{Cheapest, ExistingPlacement, PlannedClaim, Reason, Solution, json},
     templates::{Priced, Skipped},
     trial::is_simulated,
+    volumes::EBS,
 };
 
 /// Types on one claim at most. Source: Karpenter after 1.14.
@@ -49,6 +50,7 @@ impl Run<'_, '_> {
             skipped_pools: self.planner.skipped.clone(),
             no_pools: !self.planner.has_pools(),
             pending_by_zone: self.zones(),
+            start_up_taints: self.start_up_taints(),
             ..Solution::default()
         };
         let mut reasons: FxHashMap<ShapeId, Reason> = FxHashMap::default();
@@ -151,13 +153,16 @@ impl Run<'_, '_> {
         }
         let template = &self.planner.templates[claim.template];
         let question = (claim.template, claim.set, claim.held.clone());
-        let order = match self.price_orders.get(&question) {
-            Some(known) => Arc::clone(known),
-            None => {
-                let found = Arc::new(template.by_price(&requirements, &self.planner.sets));
-                self.price_orders.insert(question, Arc::clone(&found));
-                found
-            }
+        let order = if template.has_overrides() {
+            // The cheapest offering of a type may be one of those that do not hold the pods.
+            Arc::new(template.by_price(&requirements, &claim.slots, &self.planner.sets))
+        } else if let Some(known) = self.price_orders.get(&question) {
+            Arc::clone(known)
+        } else {
+            let all = Bits::all(template.slots.len());
+            let found = Arc::new(template.by_price(&requirements, &all, &self.planner.sets));
+            self.price_orders.insert(question, Arc::clone(&found));
+            found
         };
         let mut there = vec![false; template.types.len()];
         for slot in claim.slots.iter() {
@@ -170,7 +175,7 @@ impl Run<'_, '_> {
         if cut && self.planner.options.min_values_policy == MinValuesPolicy::Strict {
             let short = requirements.iter().any(|it| {
                 it.min_values.is_some_and(|least| {
-                    let values: std::collections::BTreeSet<&str> = listed
+                    let values: BTreeSet<&str> = listed
                         .iter()
                         .filter_map(|listed| {
                             template.types[listed.type_at].requirements.get(&it.key)
@@ -197,9 +202,11 @@ impl Run<'_, '_> {
                 instance_type: type_.name.clone(),
                 zone: offering.zone.clone(),
                 capacity_type: offering.capacity_type,
-                price: first.price,
+                price: offering.price,
             })
         });
+        let capacity_types =
+            template.capacity_types(&requirements, &claim.slots, &listed, &self.planner.sets);
         let instance_types =
             listed.iter().map(|it| Arc::clone(&template.types[it.type_at])).collect();
         Ok(PlannedClaim {
@@ -207,6 +214,7 @@ impl Run<'_, '_> {
             hash: template.hash.clone(),
             requirements,
             instance_types,
+            capacity_types,
             pods,
             requests,
             min_values_relaxed: claim.min_values_relaxed,
@@ -320,7 +328,7 @@ impl Run<'_, '_> {
                             || "its volumes are on another host".to_owned(),
                             |it| it.to_string(),
                         );
-                    return format!("incompatible with its volumes, {why}");
+                    return format!("{why} (where its volumes can be)");
                 }
             }
         }
@@ -353,7 +361,7 @@ impl Run<'_, '_> {
     fn topology_text(&self, shape: ShapeId, set: SetId) -> String {
         let it = &self.shapes[shape];
         let groups = it.on_host.iter().chain(it.on_keys.iter().flat_map(|it| &it.groups));
-        let texts: Vec<String> = groups
+        let mut texts: Vec<String> = groups
             .map(|at| {
                 let group = &self.topology.groups[*at];
                 let key = self.planner.sets.key_of(group.identity.key);
@@ -378,6 +386,9 @@ impl Run<'_, '_> {
                 )
             })
             .collect();
+        // A pod's own anti-affinity is there twice: it keeps away from others, and they from it.
+        let mut seen = BTreeSet::new();
+        texts.retain(|it| seen.insert(it.clone()));
         format!("unsatisfiable topology constraint for {}", texts.join("; "))
     }
 
@@ -399,6 +410,10 @@ impl Run<'_, '_> {
         } else {
             let dims: Vec<usize> = (0..shape_requests.len()).collect();
             it.keep_fitting(&mut fits, &shape_requests, &dims);
+            it.keep_attachable(
+                &mut fits,
+                self.shapes[shape].attachments.get(EBS).map_or(0, BTreeSet::len),
+            );
         }
         let mut all = meets.clone();
         all.and(&fits);
@@ -506,14 +521,14 @@ impl Run<'_, '_> {
         let volumes = (!it.places.is_empty())
             .then(|| it.places.iter().map(|place| listed(place.set)).collect::<Option<Vec<_>>>())
             .flatten()
-            .map(|all| all.into_iter().flatten().collect::<std::collections::BTreeSet<_>>());
+            .map(|all| all.into_iter().flatten().collect::<BTreeSet<_>>());
         let groups = it.on_keys.iter().find(|list| list.key == key);
         let (start, rest) = match (strict, volumes) {
             (Some(strict), volumes) => (strict, volumes),
             (None, Some(volumes)) => (volumes, None),
             (None, None) => {
                 let Some(list) = groups else { return "flexible".to_owned() };
-                let mut all = std::collections::BTreeSet::new();
+                let mut all = BTreeSet::new();
                 for group in list.groups.iter().filter(|at| it.owned.contains(at)) {
                     all.extend(self.topology.groups[*group].domains(sets));
                 }

@@ -5,7 +5,7 @@ use spokeshave_model::{Requirements, Resources, Taint, labels};
 
 use crate::{
     dims::{Amounts, Dims},
-    ports::{HostPort, host_ports},
+    ports::HostPort,
     sets::{SetId, Sets},
     view::{ClusterView, StateNode},
 };
@@ -59,6 +59,8 @@ impl Row {
 pub(crate) struct Rows {
     rows: Vec<Row>,
     by_node: FxHashMap<String, usize>,
+    /// Rows by the view's numbers of their Nodes.
+    by_number: FxHashMap<u32, usize>,
     /// Label keys that have been asked about.
     keys: Vec<String>,
     /// Taints and labels of each class.
@@ -66,7 +68,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    pub(crate) fn new(states: Vec<StateNode>) -> Self {
+    pub(crate) fn new(states: Vec<StateNode>, view: &ClusterView) -> Self {
         let mut rows: Vec<Row> = states
             .into_iter()
             .map(|state| Row {
@@ -88,14 +90,18 @@ impl Rows {
             (!a.initialized, a.state.name()).cmp(&(!b.initialized, b.state.name()))
         });
         let mut by_node = FxHashMap::default();
+        let mut by_number = FxHashMap::default();
         for (at, row) in rows.iter_mut().enumerate() {
             row.at = at;
             row.host = at;
             if let Some(node) = &row.state.node {
                 by_node.insert(node.metadata.name.clone(), at);
+                if let Some(number) = view.number_of(&node.metadata.name) {
+                    by_number.insert(number, at);
+                }
             }
         }
-        Self { rows, by_node, keys: Vec::new(), classes: Vec::new() }
+        Self { rows, by_node, by_number, keys: Vec::new(), classes: Vec::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -112,6 +118,10 @@ impl Rows {
 
     pub(crate) fn by_node(&self, name: &str) -> Option<&Row> {
         self.by_node.get(name).map(|at| &self.rows[*at])
+    }
+
+    pub(crate) fn by_number(&self, number: u32) -> Option<&Row> {
+        self.by_number.get(&number).map(|at| &self.rows[*at])
     }
 
     /// Makes sure that the rows' sets answer questions about these keys.
@@ -173,12 +183,7 @@ impl Rows {
             room.subtract(&coming);
             row.overcommitted = room.iter().any(|(_, amount)| amount.is_negative());
             row.room = dims.amounts(&room).0;
-            row.ports = pods
-                .into_iter()
-                .flat_map(|it| it.pods.values())
-                .filter(|it| !it.is_terminal())
-                .flat_map(|it| host_ports(it))
-                .collect();
+            row.ports = pods.map_or_else(Vec::new, |it| it.ports.clone());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One solve: the queue, and for each pod the places in their order (`spec` scheduling 12).
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -32,6 +32,9 @@ use crate::{
 /// Why pods with resource claims have no place.
 pub const DRA_REFUSAL: &str =
     "pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter";
+/// The same where `IGNORE_DRA_REQUESTS` is off.
+pub const DRA_UNRESOLVED: &str =
+    "pod has resource claims, and devices of ResourceSlices are not allocated in plans";
 /// The host name of every claim that has no node yet, as messages may show it.
 pub(crate) const PLACEHOLDER: &str = "hostname-placeholder";
 /// How many pods are placed between two looks at the time.
@@ -47,6 +50,8 @@ pub(crate) struct Claim {
     pub(crate) requests: Amounts,
     pub(crate) pods: Vec<usize>,
     pub(crate) ports: Vec<HostPort>,
+    /// Claims of EBS volumes that its pods attach.
+    pub(crate) volumes: BTreeSet<ObjectKey>,
     /// Reservations put aside for it, by number.
     pub(crate) held: Vec<usize>,
     pub(crate) host: usize,
@@ -158,19 +163,6 @@ impl<'p, 'a> Run<'p, 'a> {
             .filter(|it| it.is_bound())
             .map(|it| spokeshave_model::Kind::key(&**it))
             .collect();
-        let mut keys: Vec<String> = Vec::new();
-        let mut seen: FxHashSet<String> = FxHashSet::default();
-        let repellers = view.repellers.iter().filter_map(|key| view.pod(key));
-        for pod in pods.iter().chain(repellers) {
-            shapes::keys_of(pod, |key| {
-                if !seen.contains(key) {
-                    seen.insert(key.to_owned());
-                    keys.push(key.to_owned());
-                }
-            });
-        }
-        keys.sort();
-        let domains = planner.domains(keys);
         let is_out = |row: &Row| {
             batch.without.contains(row.state.node_name())
                 || batch.without.contains(row.state.claim_name())
@@ -194,7 +186,7 @@ impl<'p, 'a> Run<'p, 'a> {
         let mut run = Self {
             planner,
             batch: batch.clone(),
-            topology: Topology::new(domains, moving),
+            topology: Topology::new(moving),
             shapes: Vec::new(),
             by_fingerprint: FxHashMap::default(),
             entries: Vec::with_capacity(pods.len()),
@@ -306,7 +298,13 @@ impl<'p, 'a> Run<'p, 'a> {
         let owned: Vec<Arc<Pod>> = self.shapes.iter().map(|it| Arc::clone(&it.pod)).collect();
         let list: Vec<&Pod> = owned.iter().map(|it| &**it).collect();
         let planner = &mut *self.planner;
-        self.topology.repel(&list, planner.view, &planner.rows, &mut planner.sets);
+        self.topology.repel(
+            &list,
+            planner.view,
+            &planner.rows,
+            &mut planner.sets,
+            &mut planner.domains,
+        );
         for at in 0..self.shapes.len() {
             self.refresh(at);
         }
@@ -356,6 +354,7 @@ impl<'p, 'a> Run<'p, 'a> {
                 requests: SmallVec::from_elem(0, planner.dims.len()),
                 pods: Vec::new(),
                 ports: Vec::new(),
+                volumes: BTreeSet::new(),
                 held: Vec::new(),
                 host,
                 min_values_relaxed: false,
@@ -414,12 +413,26 @@ impl<'p, 'a> Run<'p, 'a> {
         };
         let attachments =
             if with_claims { volumes::attachments(pod, planner.view) } else { Attachments::new() };
-        let refusal = (planner.options.ignore_dra_requests && has_resource_claims(pod))
-            .then(|| DRA_REFUSAL.to_owned());
+        let refusal = has_resource_claims(pod).then(|| {
+            // DIFFERENCE: devices are not allocated yet, so such a pod has no place either way; Karpenter simulates it.
+            let ignored = planner.options.ignore_dra_requests;
+            if ignored { DRA_REFUSAL } else { DRA_UNRESOLVED }.to_owned()
+        });
         let first_new = self.topology.groups.len();
-        let owned = self.topology.own(pod, planner.view, &planner.rows, &mut planner.sets);
-        let inverse_owned =
-            self.topology.own_inverse(pod, planner.view, &planner.rows, &mut planner.sets);
+        let owned = self.topology.own(
+            pod,
+            planner.view,
+            &planner.rows,
+            &mut planner.sets,
+            &mut planner.domains,
+        );
+        let inverse_owned = self.topology.own_inverse(
+            pod,
+            planner.view,
+            &planner.rows,
+            &mut planner.sets,
+            &mut planner.domains,
+        );
         let mut shape = Shape {
             pod: Arc::clone(pod),
             set,

@@ -19,8 +19,8 @@ pub struct Cheapest {
     pub instance_type: String,
     pub zone: String,
     pub capacity_type: CapacityType,
-    /// Dollars per hour.
-    pub price: f64,
+    /// Dollars per hour; `None` where nobody knows it.
+    pub price: Option<f64>,
 }
 
 /// A NodeClaim to be created.
@@ -33,6 +33,11 @@ pub struct PlannedClaim {
     pub requirements: Requirements,
     /// Types that can carry the pods, cheapest first, at most 600.
     pub instance_types: Vec<Arc<InstanceType>>,
+    /// Capacity types of the offerings that can carry the pods, sorted.
+    ///
+    /// DIFFERENCE: where offerings of a type override its capacity, only those that hold the pods count; Karpenter takes all
+    /// of the type's, and may launch one that the pods do not fit.
+    pub capacity_types: Vec<CapacityType>,
     /// In the order in which they were added.
     pub pods: Vec<Arc<Pod>>,
     /// Pods and the least daemon overhead, `pods` included.
@@ -59,28 +64,12 @@ impl PlannedClaim {
             let mut names = Requirement::new(labels::INSTANCE_TYPE, Operator::In, names);
             names.min_values = set.get(labels::INSTANCE_TYPE).and_then(|it| it.min_values);
             set.replace(names);
-            let offered: Vec<&str> =
-                self.capacity_types().into_iter().map(CapacityType::as_str).collect();
+            let offered: Vec<&str> = self.capacity_types.iter().map(|it| it.as_str()).collect();
             if !offered.is_empty() {
                 set.add(Requirement::new(labels::CAPACITY_TYPE, Operator::In, offered));
             }
         }
         set
-    }
-
-    /// Capacity types of available offerings of the listed types that the requirements allow, sorted.
-    pub fn capacity_types(&self) -> Vec<CapacityType> {
-        let mut found: Vec<CapacityType> = Vec::new();
-        for offering in self.instance_types.iter().flat_map(|it| &it.offerings) {
-            if offering.available
-                && !found.contains(&offering.capacity_type)
-                && allows(&self.requirements, offering)
-            {
-                found.push(offering.capacity_type);
-            }
-        }
-        found.sort();
-        found
     }
 
     /// The labels that the NodeClaim object gets: those of the pool, and a concrete value for every custom key.
@@ -258,6 +247,9 @@ pub struct Solution {
     pub skipped_pools: BTreeMap<String, Skipped>,
     /// No pool can make nodes at all: no Ready dynamic one.
     pub no_pools: bool,
+    /// Nodes that still start and keep pods of new claims away by a taint, with the taint: perhaps one to be listed in
+    /// `startupTaints`.
+    pub start_up_taints: BTreeMap<String, String>,
     /// Steps of the pod that was to be explained.
     pub steps: Vec<String>,
     /// Metric `karpenter_scheduler_pending_pods_by_effective_zone_count`.
@@ -268,8 +260,7 @@ impl Solution {
     /// The price of all new claims at their cheapest, in dollars per hour.
     pub fn price(&self) -> f64 {
         // An empty sum is -0.0; adding zero takes the sign away.
-        self.new_claims.iter().filter_map(|it| it.cheapest.as_ref()).map(|it| it.price).sum::<f64>()
-            + 0.0
+        self.new_claims.iter().filter_map(|it| it.cheapest.as_ref()?.price).sum::<f64>() + 0.0
     }
 }
 

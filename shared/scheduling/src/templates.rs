@@ -18,6 +18,7 @@ use crate::{
     dims::{Amounts, Dims},
     ports::HostPort,
     sets::{SetId, Sets},
+    volumes,
 };
 
 /// A type, or where offerings override capacity, the offerings of a type that share an override: what "fits" and
@@ -28,6 +29,8 @@ pub(crate) struct Slot {
     /// Positions of the available offerings, with their requirements.
     pub(crate) offerings: Vec<(usize, SetId)>,
     pub(crate) allocatable: Amounts,
+    /// EBS volumes that can be attached; `None` where nobody knows.
+    attachable: Option<usize>,
     pub(crate) daemon_group: usize,
 }
 
@@ -41,7 +44,7 @@ pub(crate) struct DaemonGroup {
 }
 
 /// The slots with at least so much of one resource.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Steps {
     amounts: Vec<i128>,
     /// Slots with at least `amounts[i]`.
@@ -100,6 +103,7 @@ pub(crate) struct Template {
     pub(crate) reservations: Vec<String>,
     pub(crate) has_min_values: bool,
     steps: Vec<Steps>,
+    attachable: Steps,
     offering_classes: Vec<(SetId, Bits, Reserved)>,
     meeting: FxHashMap<Requirement, Bits>,
     left: FxHashMap<SetId, Arc<Left>>,
@@ -150,11 +154,7 @@ impl Template {
         let set = sets.intern(Self::requirements(pool));
         let requirements = Arc::clone(sets.get(set));
         let has_min_values = requirements.iter().any(|it| it.min_values.is_some());
-        let usable = |it: &Offering| {
-            it.available
-                && (reserved || it.capacity_type != CapacityType::Reserved)
-                && it.reservation.as_ref().is_none_or(|it| it.count > 0)
-        };
+        let usable = |it: &Offering| can_be_bought(it, reserved);
         let mut template = Self {
             pool: Arc::clone(pool),
             hash: hash.to_owned(),
@@ -167,6 +167,7 @@ impl Template {
             reservations: Vec::new(),
             has_min_values,
             steps: Vec::new(),
+            attachable: Steps::default(),
             offering_classes: Vec::new(),
             meeting: FxHashMap::default(),
             left: FxHashMap::default(),
@@ -208,7 +209,9 @@ impl Template {
                     _ => type_.allocatable(),
                 };
                 let allocatable = dims.amounts(&allocatable).0;
-                template.slots.push(Slot { type_at, offerings, allocatable, daemon_group: 0 });
+                let attachable = volumes::known_limit(&type_.requirements);
+                let slot = Slot { type_at, offerings, allocatable, attachable, daemon_group: 0 };
+                template.slots.push(slot);
             }
         }
         template.group_by_daemons(daemons, sets);
@@ -312,6 +315,8 @@ impl Template {
                 )
             })
             .collect();
+        let attachable = |it: &Slot| it.attachable.map_or(i128::MAX, |it| it as i128);
+        self.attachable = Steps::new(&self.slots.iter().map(attachable));
         let mut reservations: BTreeMap<String, usize> = BTreeMap::new();
         let mut classes: BTreeMap<SetId, (Bits, Vec<(usize, usize)>)> = BTreeMap::new();
         for (at, slot) in self.slots.iter().enumerate() {
@@ -426,6 +431,18 @@ impl Template {
         }
     }
 
+    /// Takes the slots out to which so many EBS volumes cannot be attached.
+    ///
+    /// DIFFERENCE: Karpenter plans new nodes without attach limits, and pods spill over once the node is there.
+    pub(crate) fn keep_attachable(&self, slots: &mut Bits, n_volumes: usize) {
+        if n_volumes > 0 {
+            match self.attachable.at_least(n_volumes as i128) {
+                Some(bits) => slots.and(bits),
+                None => *slots = Bits::default(),
+            }
+        }
+    }
+
     /// Takes the slots out whose capacity exceeds what is left of a limit.
     pub(crate) fn keep_within(&self, slots: &mut Bits, remaining: &Resources) {
         for (name, _, steps) in &self.capacities {
@@ -514,18 +531,55 @@ impl Template {
         types
     }
 
-    /// Every type with the lowest price among its available offerings that `requirements` allow, cheapest first; ties by
-    /// name. A type without such an offering costs infinitely much.
-    pub(crate) fn by_price(&self, requirements: &Requirements, sets: &Sets) -> Vec<Priced> {
+    /// Whether some type has offerings that override what it has: then one slot of it can be left without the other.
+    pub(crate) fn has_overrides(&self) -> bool {
+        self.slots.len() > self.types.len()
+    }
+
+    /// Capacity types of the offerings of `slots` that `requirements` allow, sorted; types that are not `listed` aside.
+    pub(crate) fn capacity_types(
+        &self,
+        requirements: &Requirements,
+        slots: &Bits,
+        listed: &[Priced],
+        sets: &Sets,
+    ) -> Vec<CapacityType> {
+        let mut is_listed = vec![false; self.types.len()];
+        listed.iter().for_each(|it| is_listed[it.type_at] = true);
+        let mut found: BTreeMap<SetId, CapacityType> = BTreeMap::new();
+        for slot in slots.iter().map(|at| &self.slots[at]).filter(|it| is_listed[it.type_at]) {
+            for (at, class) in &slot.offerings {
+                let of = || self.types[slot.type_at].offerings[*at].capacity_type;
+                found.entry(*class).or_insert_with(of);
+            }
+        }
+        let mut all: Vec<CapacityType> = found
+            .into_iter()
+            .filter(|(class, _)| requirements.intersects(sets.get(*class)).is_ok())
+            .map(|it| it.1)
+            .collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    /// Every type with the lowest price among those offerings of `slots` that `requirements` allow, cheapest first; ties
+    /// by name. An offering whose price nobody knows, and a type without any offering, cost infinitely much.
+    pub(crate) fn by_price(
+        &self,
+        requirements: &Requirements,
+        slots: &Bits,
+        sets: &Sets,
+    ) -> Vec<Priced> {
         let mut suits: FxHashMap<SetId, bool> = FxHashMap::default();
         let mut all: Vec<Priced> = (0..self.types.len())
             .map(|type_at| Priced { price: f64::INFINITY, type_at, offering: None })
             .collect();
-        for slot in &self.slots {
+        for slot in slots.iter().map(|at| &self.slots[at]) {
             let type_ = &self.types[slot.type_at];
             for (at, class) in &slot.offerings {
                 let offering = &type_.offerings[*at];
-                let Some(price) = offering.price else { continue };
+                let price = offering.price.unwrap_or(f64::INFINITY);
                 let suits = *suits
                     .entry(*class)
                     .or_insert_with(|| requirements.intersects(sets.get(*class)).is_ok());
@@ -554,6 +608,15 @@ impl Template {
         });
         all
     }
+}
+
+/// Whether an offering is there to be bought. Spot capacity without a price is not: nobody could tell what it would cost,
+/// and its price is what spot is bought for; on-demand capacity without a known price is bought last.
+pub(crate) fn can_be_bought(offering: &Offering, reserved: bool) -> bool {
+    offering.available
+        && (reserved || offering.capacity_type != CapacityType::Reserved)
+        && (offering.price.is_some() || offering.capacity_type != CapacityType::Spot)
+        && offering.reservation.as_ref().is_none_or(|it| it.count > 0)
 }
 
 /// A type and the cheapest way to buy it.

@@ -13,7 +13,9 @@ use spokeshave_model::{
 
 use crate::{
     bits::Bits,
-    rows::Rows,
+    daemons::absence,
+    domains::Domains,
+    rows::{Row, Rows},
     sets::{KeyId, SetId, Sets},
     shapes,
     view::ClusterView,
@@ -36,6 +38,12 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
+    /// What new nodes have to meet one of. Nobody knows their host names yet.
+    fn places(&self) -> impl Iterator<Item = SetId> + '_ {
+        let possible = |it: &&(SetId, Option<Requirement>)| it.1.as_ref().is_none_or(absence);
+        self.terms.iter().filter(possible).map(|it| it.0)
+    }
+
     fn takes(
         &self,
         set: SetId,
@@ -71,6 +79,11 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    /// Whether so many pods on one host are no more than the skew allows.
+    pub(crate) fn has_room(&self, n_pods: usize) -> bool {
+        i64::try_from(n_pods).is_ok_and(|it| it <= self.max_skew)
+    }
+
     pub(crate) fn selects(&self, pod: &Pod) -> bool {
         self.selector.as_ref().is_some_and(|it| it.matches(&pod.metadata.labels))
             && self.namespaces.binary_search(&pod.metadata.namespace).is_ok()
@@ -152,41 +165,22 @@ impl Group {
     }
 }
 
-/// Known domains of a key: values that pools can give, with the pools' taints.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Domains {
-    pub(crate) by_key: FxHashMap<KeyId, Vec<(usize, Vec<spokeshave_model::Taint>)>>,
-}
-
-impl Domains {
-    /// The domains of `key` that pods with these tolerations can get; all for `None`.
-    fn of(&self, key: KeyId, tolerations: Option<&[Toleration]>) -> Bits {
-        let all = self.by_key.get(&key);
-        all.into_iter()
-            .flatten()
-            .filter(|(_, tainted)| {
-                tolerations.is_none_or(|list| taints::untolerated(tainted, list).is_none())
-            })
-            .map(|it| it.0)
-            .collect()
-    }
-}
-
 /// All groups of one solve.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Topology {
     pub(crate) groups: Vec<Group>,
     index: FxHashMap<(bool, Identity), usize>,
+    /// Spread constraints that look at some nodes alone: whether they look at a claim can change as it is narrowed.
+    pub(crate) choosy: Vec<usize>,
     /// Inverse groups: their owners are counted, and the pods that they select kept away.
     pub(crate) inverse: Vec<usize>,
-    pub(crate) domains: Domains,
     /// Pods of this solve that are bound: not counted where they are.
     moving: FxHashSet<ObjectKey>,
 }
 
 impl Topology {
-    pub(crate) fn new(domains: Domains, moving: FxHashSet<ObjectKey>) -> Self {
-        Self { domains, moving, ..Self::default() }
+    pub(crate) fn new(moving: FxHashSet<ObjectKey>) -> Self {
+        Self { moving, ..Self::default() }
     }
 
     /// The ordinary groups of a pod: all of its spread constraints and (anti-)affinity terms that it still has.
@@ -196,11 +190,12 @@ impl Topology {
         view: &ClusterView,
         rows: &Rows,
         sets: &mut Sets,
+        domains: &mut Domains,
     ) -> Vec<usize> {
         let mut owned = Vec::new();
         for constraint in &pod.spec.topology_spread_constraints {
             let identity = spread_identity(pod, constraint, sets);
-            owned.push(self.group(identity, false, pod, view, rows, sets));
+            owned.push(self.group(identity, false, pod, view, rows, sets, domains));
         }
         let affinity = &pod.spec.affinity;
         for (rule, terms) in [
@@ -210,7 +205,7 @@ impl Topology {
             let preferred = terms.preferred.iter().map(|it| &it.pod_affinity_term);
             for term in terms.required.iter().chain(preferred) {
                 let identity = term_identity(pod, rule, term, view, sets);
-                owned.push(self.group(identity, false, pod, view, rows, sets));
+                owned.push(self.group(identity, false, pod, view, rows, sets, domains));
             }
         }
         owned.sort_unstable();
@@ -225,11 +220,12 @@ impl Topology {
         view: &ClusterView,
         rows: &Rows,
         sets: &mut Sets,
+        domains: &mut Domains,
     ) -> Vec<usize> {
         let mut owned = Vec::new();
         for term in &pod.spec.affinity.pod_anti_affinity.required {
             let identity = term_identity(pod, Rule::AntiAffinity, term, view, sets);
-            owned.push(self.group(identity, true, pod, view, rows, sets));
+            owned.push(self.group(identity, true, pod, view, rows, sets, domains));
         }
         owned.sort_unstable();
         owned.dedup();
@@ -243,6 +239,7 @@ impl Topology {
         view: &ClusterView,
         rows: &Rows,
         sets: &mut Sets,
+        domains: &mut Domains,
     ) {
         let mut relevant: FxHashMap<Identity, bool> = FxHashMap::default();
         for key in &view.repellers {
@@ -259,7 +256,7 @@ impl Topology {
                     continue;
                 }
                 let key = identity.key;
-                let at = self.group(identity, true, pod, view, rows, sets);
+                let at = self.group(identity, true, pod, view, rows, sets, domains);
                 let Some(row) = rows.by_node(&pod.spec.node_name) else { continue };
                 let group = &mut self.groups[at];
                 if group.on_host {
@@ -280,6 +277,7 @@ impl Topology {
         view: &ClusterView,
         rows: &Rows,
         sets: &mut Sets,
+        domains: &mut Domains,
     ) -> usize {
         let on_host = &*sets.key_of(identity.key).name == labels::HOSTNAME;
         let honours = match identity.rule {
@@ -292,7 +290,13 @@ impl Topology {
             // DIFFERENCE: owners joining later add the domains that they tolerate; Karpenter keeps the first owner's.
             let group = &mut self.groups[*at];
             if !on_host && honours {
-                group.known.or(&self.domains.of(group.identity.key, tolerations));
+                let identity = &group.identity;
+                group.known.or(&domains.of(
+                    identity.key,
+                    identity.filter.places(),
+                    tolerations,
+                    sets,
+                ));
             }
             return *at;
         }
@@ -303,7 +307,7 @@ impl Topology {
             known: if on_host {
                 Bits::default()
             } else {
-                self.domains.of(identity.key, tolerations)
+                domains.of(identity.key, identity.filter.places(), tolerations, sets)
             },
             populated: 0,
             first_claim: rows.len(),
@@ -312,6 +316,9 @@ impl Topology {
         };
         self.count(&mut group, inverse, view, rows, sets);
         let at = self.groups.len();
+        if !group.identity.filter.terms.is_empty() {
+            self.choosy.push(at);
+        }
         self.groups.push(group);
         self.index.insert(question, at);
         if inverse {
@@ -347,8 +354,7 @@ impl Topology {
             return;
         }
         let mut verdicts: FxHashMap<usize, Option<usize>> = FxHashMap::default();
-        let mut place = |group: &Group, node: &str, sets: &mut Sets| -> Option<usize> {
-            let row = rows.by_node(node)?;
+        let mut place = |group: &Group, row: &Row, sets: &mut Sets| -> Option<usize> {
             *verdicts.entry(row.at).or_insert_with(|| {
                 if spread
                     && !group.identity.filter.takes(
@@ -375,7 +381,9 @@ impl Topology {
                 continue;
             }
             for (node, n) in &class.by_node {
-                if let Some(at) = place(group, node, sets) {
+                if let Some(row) = rows.by_number(*node)
+                    && let Some(at) = place(group, row, sets)
+                {
                     group.add(at, *n);
                 }
             }
@@ -384,7 +392,8 @@ impl Topology {
             let Some(pod) = view.pod(key) else { continue };
             if spokeshave_model::pod_classes::is_active(pod)
                 && group.identity.selects(pod)
-                && let Some(at) = place(group, &pod.spec.node_name, sets)
+                && let Some(row) = rows.by_node(&pod.spec.node_name)
+                && let Some(at) = place(group, row, sets)
             {
                 group.remove(at, 1);
             }
@@ -402,6 +411,20 @@ impl Topology {
     ) -> bool {
         let group = &self.groups[at];
         group.identity.rule != Rule::Spread || group.identity.filter.takes(set, host, taints, sets)
+    }
+
+    /// Whether narrowing a claim from one set to another brings it under the eyes of the group.
+    pub(crate) fn comes_under(
+        &self,
+        at: usize,
+        (from, to): (SetId, SetId),
+        host: &str,
+        taints: &[spokeshave_model::Taint],
+        sets: &mut Sets,
+    ) -> bool {
+        from != to
+            && !self.filter_takes(at, from, host, taints, sets)
+            && self.filter_takes(at, to, host, taints, sets)
     }
 
     /// Counts a pod in one more domain.

@@ -17,7 +17,7 @@ use crate::{
     sets::SetId,
     shapes::ShapeId,
     topology::Rule,
-    volumes,
+    volumes::{self, EBS},
 };
 
 impl Run<'_, '_> {
@@ -144,7 +144,8 @@ impl Run<'_, '_> {
         let it = &self.shapes[shape];
         if !it.attachments.is_empty() {
             let view = self.planner.view;
-            let node = self.planner.rows.get(row).state.node_name();
+            let row_state = &self.planner.rows.get(row).state;
+            let node = row_state.node_name();
             let (held, limits) = self.attached.entry(row).or_insert_with(|| {
                 let mut held = volumes::Attachments::new();
                 for pod in view.pods_on(node).into_iter().flat_map(|it| it.pods.values()) {
@@ -154,7 +155,7 @@ impl Run<'_, '_> {
                         }
                     }
                 }
-                (held, volumes::limits(node, view))
+                (held, volumes::limits(row_state, view))
             });
             if !volumes::can_attach(&it.attachments, held, limits) {
                 return false;
@@ -278,7 +279,7 @@ impl Run<'_, '_> {
             Some(order) => format!("claim {}", order.metadata.name),
             None => {
                 let pool = &self.planner.templates[it.template].pool.metadata.name;
-                format!("new claim {} of pool {pool}", claim + 1)
+                format!("new claim {} of pool {pool}", claim + 1 - self.n_orders)
             }
         }
     }
@@ -400,6 +401,9 @@ impl Run<'_, '_> {
             self.kill(fit_id, at);
             return None;
         };
+        if !self.narrowing_allows(at, shape, joined) {
+            return None;
+        }
         let mut requests = self.claims[at].requests.clone();
         for dim in &self.active {
             requests[*dim] += self.shapes[shape].requests[*dim];
@@ -412,6 +416,10 @@ impl Run<'_, '_> {
         }
         self.without_conflicts(template, shape, &self.claims[at].ports, &mut slots);
         let claim = &self.claims[at];
+        if let Some(volumes) = self.shapes[shape].attachments.get(EBS) {
+            let n_volumes = claim.volumes.len() + volumes.difference(&claim.volumes).count();
+            self.planner.templates[template].keep_attachable(&mut slots, n_volumes);
+        }
         let (held, ordered) = (claim.held.clone(), claim.ordered.is_some());
         let before = claim.slots.clone();
         let fit =
@@ -420,6 +428,53 @@ impl Run<'_, '_> {
             return None;
         }
         Some(fit)
+    }
+
+    /// Whether the pods that are on a claim already leave room for one more where a spread constraint between hosts comes
+    /// to look at the claim only because this pod narrows it.
+    ///
+    /// DIFFERENCE: Karpenter does not count them, and kube-scheduler then refuses some of the pods.
+    fn narrowing_allows(&mut self, at: usize, shape: ShapeId, joined: SetId) -> bool {
+        let claim = &self.claims[at];
+        if joined == claim.set || self.topology.choosy.is_empty() {
+            return true;
+        }
+        let it = &self.shapes[shape];
+        let planner = &mut *self.planner;
+        let taints = &planner.templates[claim.template].taints;
+        it.on_host.iter().filter(|group| self.topology.choosy.contains(group)).all(|group| {
+            let change = (claim.set, joined);
+            if !self.topology.comes_under(*group, change, PLACEHOLDER, taints, &mut planner.sets) {
+                return true;
+            }
+            let selects = |at: &&usize| {
+                self.topology.groups[*group].identity.selects(&self.entries[**at].pod)
+            };
+            let there = claim.pods.iter().filter(selects).count();
+            let own = usize::from(it.counted_by.binary_search(group).is_ok());
+            self.topology.groups[*group].identity.has_room(there + own)
+        })
+    }
+
+    /// Counts the pods that were on a claim before it was narrowed, where that brings them under the eyes of a group.
+    fn recount(&mut self, claim: usize, before: SetId) {
+        if self.topology.choosy.is_empty() || before == self.claims[claim].set {
+            return;
+        }
+        for group in self.topology.choosy.clone() {
+            let it = &self.claims[claim];
+            let planner = &mut *self.planner;
+            let taints = &planner.templates[it.template].taints;
+            let change = (before, it.set);
+            if self.topology.comes_under(group, change, PLACEHOLDER, taints, &mut planner.sets) {
+                let selects = |at: &&usize| {
+                    self.topology.groups[group].identity.selects(&self.entries[**at].pod)
+                };
+                for _ in 0..it.pods.iter().filter(selects).count() {
+                    self.count_in(group, Place::Claim(claim));
+                }
+            }
+        }
     }
 
     fn kill(&mut self, fit: usize, claim: usize) {
@@ -608,11 +663,13 @@ impl Run<'_, '_> {
     fn commit_claim(&mut self, at: usize, shape: ShapeId, claim: usize, fit: Fit) {
         let before = std::mem::take(&mut self.claims[claim].held);
         self.hold(&before, &fit.held);
+        let set_before = std::mem::replace(&mut self.claims[claim].set, fit.set);
+        self.recount(claim, set_before);
         let it = &mut self.claims[claim];
-        it.set = fit.set;
         it.slots = fit.slots;
         it.requests = fit.requests;
         it.held = fit.held;
+        it.volumes.extend(self.shapes[shape].attachments.get(EBS).into_iter().flatten().cloned());
         it.min_values_relaxed |= fit.min_values_relaxed;
         it.ports.extend(self.shapes[shape].ports.iter().cloned());
         it.pods.push(at);
@@ -675,6 +732,9 @@ impl Run<'_, '_> {
         }
         self.without_conflicts(template, shape, &[], &mut slots);
         it.keep_fitting(&mut slots, &self.shapes[shape].requests, &self.active);
+        if let Some(volumes) = self.shapes[shape].attachments.get(EBS) {
+            it.keep_attachable(&mut slots, volumes.len());
+        }
         (!slots.is_empty()).then_some((slots, joined))
     }
 
@@ -691,6 +751,7 @@ impl Run<'_, '_> {
             requests: fit.requests,
             pods: vec![at],
             ports: self.shapes[shape].ports.clone(),
+            volumes: self.shapes[shape].attachments.get(EBS).cloned().unwrap_or_default(),
             held: fit.held,
             host,
             min_values_relaxed: fit.min_values_relaxed,

@@ -22,7 +22,10 @@ use spokeshave_model::{
     resources::NODES,
 };
 
-use crate::requests::pod_requests;
+use crate::{
+    ports::{HostPort, host_ports},
+    requests::pod_requests,
+};
 
 /// An object that the view keeps.
 #[derive(Clone, Debug)]
@@ -104,6 +107,10 @@ pub struct NodePods {
     pub requests: Resources,
     /// The part of `requests` that DaemonSet pods have.
     pub daemon_requests: Resources,
+    /// Host ports of those that are not finished.
+    pub(crate) ports: Vec<HostPort>,
+    /// The node's number.
+    number: u32,
 }
 
 /// Pods that look alike to selectors: namespace and labels.
@@ -111,8 +118,8 @@ pub struct NodePods {
 pub(crate) struct LabelClass {
     pub(crate) namespace: String,
     pub(crate) labels: StringMap,
-    /// How many countable pods (bound, neither finished nor terminating) each node has.
-    pub(crate) by_node: BTreeMap<Arc<str>, u32>,
+    /// How many countable pods (bound, neither finished nor terminating) each node has, by number.
+    pub(crate) by_node: FxHashMap<u32, u32>,
 }
 
 /// One entry of the cluster state: a Node, a launched claim, or both joined by provider id.
@@ -305,6 +312,8 @@ pub struct ClusterView {
     /// Pods that are not bound.
     pub unbound: Objects<Pod>,
     by_node: FxHashMap<Arc<str>, NodePods>,
+    /// Nodes that have had pods, numbered as they came.
+    numbers: FxHashMap<Arc<str>, u32>,
     node_of_pod: FxHashMap<ObjectKey, Arc<str>>,
     classes: Vec<LabelClass>,
     class_index: FxHashMap<(String, StringMap), u32>,
@@ -398,17 +407,16 @@ impl ClusterView {
             self.unbound.insert(key, pod);
             return;
         }
-        let node: Arc<str> = match self.by_node.get_key_value(pod.spec.node_name.as_str()) {
-            Some((name, _)) => Arc::clone(name),
-            None => pod.spec.node_name.as_str().into(),
-        };
+        let (node, number) = self.numbered(&pod.spec.node_name);
         let here = self.by_node.entry(Arc::clone(&node)).or_default();
+        here.number = number;
         if !pod.is_terminal() {
             let requests = pod_requests(&pod);
             here.requests.add(&requests);
             if pod.is_daemon() {
                 here.daemon_requests.add(&requests);
             }
+            here.ports.extend(host_ports(&pod));
             if !pod.spec.affinity.pod_anti_affinity.required.is_empty() {
                 self.repellers.insert(key.clone());
             }
@@ -416,7 +424,7 @@ impl ClusterView {
         here.pods.insert(key.clone(), Arc::clone(&pod));
         if is_countable(&pod) {
             let class = self.class_of(&pod);
-            *self.classes[class].by_node.entry(Arc::clone(&node)).or_default() += 1;
+            *self.classes[class].by_node.entry(number).or_default() += 1;
         }
         self.node_of_pod.insert(key, node);
     }
@@ -434,7 +442,12 @@ impl ClusterView {
             if pod.is_daemon() {
                 here.daemon_requests.subtract(&requests);
             }
+            if !host_ports(&pod).is_empty() {
+                let rest = here.pods.values().filter(|it| !it.is_terminal());
+                here.ports = rest.flat_map(|it| host_ports(it)).collect();
+            }
         }
+        let number = here.number;
         if here.pods.is_empty() {
             self.by_node.remove(&node);
         }
@@ -442,10 +455,10 @@ impl ClusterView {
         if is_countable(&pod) {
             let class = self.class_of(&pod);
             let by_node = &mut self.classes[class].by_node;
-            if let Some(count) = by_node.get_mut(&node) {
+            if let Some(count) = by_node.get_mut(&number) {
                 *count -= 1;
                 if *count == 0 {
-                    by_node.remove(&node);
+                    by_node.remove(&number);
                 }
             }
         }
@@ -461,6 +474,21 @@ impl ClusterView {
         }
     }
 
+    /// The node's name and number, made if it is new.
+    fn numbered(&mut self, node: &str) -> (Arc<str>, u32) {
+        if let Some((name, number)) = self.numbers.get_key_value(node) {
+            return (Arc::clone(name), *number);
+        }
+        let (name, number): (Arc<str>, u32) = (node.into(), self.numbers.len() as u32);
+        self.numbers.insert(Arc::clone(&name), number);
+        (name, number)
+    }
+
+    /// The number of a node that has, or had, pods.
+    pub(crate) fn number_of(&self, node: &str) -> Option<u32> {
+        self.numbers.get(node).copied()
+    }
+
     fn class_of(&mut self, pod: &Pod) -> usize {
         let key = (pod.metadata.namespace.clone(), pod.metadata.labels.clone());
         if let Some(at) = self.class_index.get(&key) {
@@ -470,7 +498,7 @@ impl ClusterView {
         self.classes.push(LabelClass {
             namespace: key.0.clone(),
             labels: key.1.clone(),
-            by_node: BTreeMap::new(),
+            by_node: FxHashMap::default(),
         });
         self.class_index.insert(key, at as u32);
         at

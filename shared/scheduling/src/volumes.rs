@@ -9,12 +9,17 @@ use spokeshave_model::{
     labels,
 };
 
-use crate::view::ClusterView;
+use crate::view::{ClusterView, StateNode};
 
 /// Annotation by which the volume controller says that a claim is bound for good.
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// The driver of EBS volumes, also of those that still use the in-tree source.
-const EBS: &str = "ebs.csi.aws.com";
+pub(crate) const EBS: &str = "ebs.csi.aws.com";
+/// EBS volumes beside the root volume that a Nitro instance surely takes: of 28 slots, shared with network interfaces and
+/// instance store on most types, Kubernetes leaves 25. Source: `MaxEBSNitroVolumeLimit` of its in-tree driver.
+const NITRO_VOLUMES: usize = 25;
+/// The same for Xen instances. Source: `DefaultMaxEBSVolumes` of its in-tree driver.
+const XEN_VOLUMES: usize = 39;
 
 /// The claim names that a pod's volumes refer to.
 fn claim_keys(pod: &Pod) -> impl Iterator<Item = (ObjectKey, &Volume)> {
@@ -190,22 +195,36 @@ fn driver(claim: &PersistentVolumeClaim, view: &ClusterView) -> Option<String> {
     }
 }
 
+/// How many EBS volumes can be attached to nodes of these labels (or of a type of these requirements), where the hypervisor
+/// tells.
+pub(crate) fn known_limit(labels: &Requirements) -> Option<usize> {
+    match labels.get(labels::INSTANCE_HYPERVISOR)?.values.first().map(String::as_str)? {
+        "nitro" => Some(NITRO_VOLUMES),
+        "xen" => Some(XEN_VOLUMES),
+        _ => None,
+    }
+}
+
 /// How many attachments each driver allows on a node, as far as it says so.
 ///
-/// DIFFERENCE: `allocatable` without `count` is no limit, as Kubernetes means it; Karpenter takes it for zero.
-pub(crate) fn limits(node: &str, view: &ClusterView) -> BTreeMap<String, usize> {
-    let Some(csi_node) = view.csi_nodes.get(&ObjectKey::cluster(node)) else {
-        return BTreeMap::new();
-    };
-    csi_node
-        .spec
-        .drivers
+/// DIFFERENCE: `allocatable` without `count` is no limit, as Kubernetes means it; Karpenter takes it for zero. Where the EBS
+/// driver has not registered with the node yet, its instance's limit counts; Karpenter takes that for no limit.
+pub(crate) fn limits(state: &StateNode, view: &ClusterView) -> BTreeMap<String, usize> {
+    let csi_node = view.csi_nodes.get(&ObjectKey::cluster(state.node_name()));
+    let drivers = csi_node.map_or(&[][..], |it| &it.spec.drivers);
+    let mut limits: BTreeMap<String, usize> = drivers
         .iter()
         .filter_map(|it| {
             let count = it.allocatable.as_ref()?.count?;
             Some((it.name.clone(), usize::try_from(count).unwrap_or(0)))
         })
-        .collect()
+        .collect();
+    if !drivers.iter().any(|it| it.name == EBS) {
+        let known = known_limit(&Requirements::from_labels(state.labels()));
+        // A CSINode without the driver is one that is still filling; the lower limit is right in any case.
+        limits.extend(known.or(csi_node.map(|_| NITRO_VOLUMES)).map(|it| (EBS.to_owned(), it)));
+    }
+    limits
 }
 
 /// Whether `wanted` can be attached beside `held`. Only drivers to which something is added are looked at.

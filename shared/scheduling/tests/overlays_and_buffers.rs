@@ -264,3 +264,21 @@ fn virtual_pods_join_the_plan() {
     assert_eq!((condition.fits, condition.reason), (false, "RequiresNewCapacity"));
     assert_eq!(condition.message, "1/2 virtual pods required new capacity, 0 failed");
 }
+
+#[test] // api 14: what an API server would refuse has not been past one
+fn prices_that_are_none_do_not_count() {
+    for (fields, part) in [
+        (json!({"price": "-2"}), "spec.price: \"-2\""),
+        (json!({"price": "1e3"}), "spec.price: \"1e3\""),
+        (json!({"price": "1."}), "spec.price"),
+        (json!({"priceAdjustment": "5"}), "spec.priceAdjustment: \"5\""),
+        (json!({"priceAdjustment": "-101%"}), "spec.priceAdjustment: \"-101%\""),
+        (json!({"price": "2", "priceAdjustment": "+1"}), "cannot set both"),
+    ] {
+        let overlay = overlay("o", fields);
+        let mut pools = [input(pool("default", json!({})), &catalogue_d())];
+        let verdicts = overlays::apply(&mut pools, [&overlay]);
+        let Some(Verdict::Invalid(why)) = verdicts.get("o") else { panic!("{verdicts:?}") };
+        assert!(why.contains(part), "{why}");
+    }
+}

@@ -601,3 +601,95 @@ fn which_pods_of_nodes_going_away_move() {
     let moving = eligibility::displaced(&view, now());
     assert_eq!(names(&moving), ["bare", "let-go", "stateful"]);
 }
+
+/// Pods with one EBS claim each, and the claims.
+fn pods_with_volumes(n: usize) -> (Vec<Object>, Vec<Pod>) {
+    let mut objects: Vec<Object> = vec![class("sc", json!({}))];
+    let pods = (0..n)
+        .map(|at| {
+            let spec = json!({"storageClassName": "sc"});
+            objects.push(claim(&format!("v{at}"), spec, json!({})));
+            let requests = json!({"spec": {"containers":
+                [{"name": "c", "resources": {"requests": {"cpu": "10m"}}}]}});
+            with_volumes(&format!("p{at:02}"), &[&format!("v{at}")], requests)
+        })
+        .collect();
+    (objects, pods)
+}
+
+#[test] // scheduling 6.1: attach limits of nodes that do not exist yet
+fn attach_limits_of_new_nodes() {
+    let of = |hypervisor: Option<&str>| {
+        let mut type_ = Fake::new("type", 16, 64).pods(100).build();
+        if let Some(it) = hypervisor {
+            let key = spokeshave_model::labels::INSTANCE_HYPERVISOR;
+            type_.requirements.add(spokeshave_model::Requirement::equals(key, it));
+        }
+        let (objects, pods) = pods_with_volumes(60);
+        let pools = [input(pool("default", json!({})), &catalogue([type_]))];
+        let solution = plan(&view(objects), &pools, pods);
+        assert!(solution.unschedulable.is_empty());
+        solution.new_claims.iter().map(|it| it.pods.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(Some("nitro")), [25, 25, 10]);
+    assert_eq!(of(Some("xen")), [39, 21]);
+    assert_eq!(of(None), [60], "nobody knows a limit");
+}
+
+#[test] // B-013, second half
+fn a_driver_that_has_not_registered_yet_is_not_without_limit() {
+    let existing = |csi_node: bool, labels: Value| {
+        let (mut objects, pods) = pods_with_volumes(40);
+        let status = json!({"labels": labels});
+        let host =
+            node("n1", json!({"metadata": status, "status": {"allocatable": {"pods": "100"}}}));
+        objects.push(Arc::new(host).into());
+        if csi_node {
+            let csi: CSINode = from_value(json!({"metadata": {"name": "n1"}, "spec": {"drivers":
+                [{"name": "efs.csi.aws.com", "nodeID": "i"}]}}))
+            .expect("a CSINode");
+            objects.push(Arc::new(csi).into());
+        }
+        let pools = [input(pool("default", json!({})), &catalogue_f(1))];
+        let solution = plan(&view(objects), &pools, pods);
+        solution.existing.iter().map(|it| it.pods.len()).sum::<usize>()
+    };
+    assert_eq!(existing(true, json!({})), 25);
+    let xen = json!({spokeshave_model::labels::INSTANCE_HYPERVISOR: "xen"});
+    assert_eq!(existing(true, xen.clone()), 39);
+    assert_eq!(existing(false, xen), 39);
+    assert_eq!(
+        existing(false, json!({})),
+        40,
+        "no node that EBS could be attached to, for all we know"
+    );
+}
+
+#[test] // B-014, case 2
+fn an_unknown_taint_of_a_node_that_starts_is_named() {
+    let taint = json!([{"key": "cni.example/not-ready", "effect": "NoExecute"}]);
+    let host = node(
+        "n1",
+        json!({"metadata": {"labels": {"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true",
+            "node.kubernetes.io/instance-type": "default-instance-type"}}, "spec": {"taints": taint}}),
+    );
+    let order = |start_up: Value| -> spokeshave_model::NodeClaim {
+        from_value(json!({"metadata": {"name": "c1", "labels": {"karpenter.sh/nodepool": "default"}},
+            "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                     "startupTaints": start_up},
+            "status": {"providerID": "aws:///z/n1"}}))
+        .expect("a claim")
+    };
+    let pools = [input(pool("default", json!({})), &catalogue_d())];
+    let place = |start_up: Value| {
+        let objects: [Object; 2] =
+            [Arc::new(host.clone()).into(), Arc::new(order(start_up)).into()];
+        plan(&view(objects), &pools, [pod("p", &[("cpu", "1")], json!({}))])
+    };
+    let known = place(taint.clone());
+    assert!(known.new_claims.is_empty() && known.start_up_taints.is_empty());
+    let unknown = place(json!([]));
+    assert_eq!(unknown.new_claims.len(), 1);
+    let named = [("n1".to_owned(), "cni.example/not-ready:NoExecute".to_owned())];
+    assert_eq!(unknown.start_up_taints, named.into());
+}

@@ -777,3 +777,45 @@ fn an_exhausted_pool_does_not_block_the_others() {
     let solution = plan(&ClusterView::default(), &pools, [pod("p", &[], json!({}))]);
     assert_eq!(solution.new_claims[0].nodepool.metadata.name, "gpu-od");
 }
+
+#[test] // scheduling 3.3 and 15: only offerings that hold the pods count
+fn offerings_that_do_not_hold_the_pods_are_neither_listed_nor_priced() {
+    let mut type_ = Fake::new("type", 2, 4).build();
+    for offering in &mut type_.offerings {
+        if offering.capacity_type == CapacityType::OnDemand {
+            offering.price = Some(3.0);
+            offering.capacity = Some(Arc::new(resources(&[("memory", "8Gi")])));
+        }
+    }
+    let types = catalogue([type_]);
+    for (memory, expected, price) in [
+        ("1Gi", "karpenter.sh/capacity-type In [on-demand spot]", 0.6294967296),
+        ("5Gi", "karpenter.sh/capacity-type In [on-demand]", 3.0),
+    ] {
+        let pods = [pod("p", &[("memory", memory)], json!({}))];
+        let solution = plan_new(json!({}), &types, pods);
+        assert_eq!(requirement(&solution, 0, CAPACITY_TYPE), expected);
+        assert_eq!(solution.price(), price);
+    }
+}
+
+#[test] // B-049
+fn an_unknown_price_is_the_last_choice_and_spot_without_one_is_none() {
+    let unpriced = |name: &str| {
+        let mut type_ = Fake::new(name, 4, 4).build();
+        type_.offerings.iter_mut().for_each(|it| it.price = None);
+        type_
+    };
+    let place = |types: Catalogue, fields: Value| {
+        plan_new(json!({}), &types, [pod("p", &[("cpu", "1")], fields)])
+    };
+    let both = place(catalogue([unpriced("a"), Fake::new("b", 4, 4).build()]), json!({}));
+    assert_eq!(types(&both), [["b", "a"]]);
+    let alone = place(catalogue([unpriced("a")]), json!({}));
+    let cheapest = alone.new_claims[0].cheapest.as_ref().expect("something to buy");
+    assert_eq!((cheapest.capacity_type, cheapest.price), (CapacityType::OnDemand, None));
+    assert_eq!(requirement(&alone, 0, CAPACITY_TYPE), "karpenter.sh/capacity-type In [on-demand]");
+    assert_eq!(alone.price(), 0.0);
+    let spot = json!({"spec": {"nodeSelector": {CAPACITY_TYPE: "spot"}}});
+    assert!(place(catalogue([unpriced("a")]), spot).new_claims.is_empty());
+}

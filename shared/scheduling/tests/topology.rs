@@ -374,3 +374,38 @@ fn zonal_volumes_do_not_hide_zones() {
         assert_eq!(solution.new_claims.len(), usize::from(placed), "{zone}");
     }
 }
+
+#[test] // B-005, with a second pool that the pods may not use
+fn domains_of_pools_that_the_pod_may_not_use_do_not_count() {
+    let zones = |zones: &[&str]| requires(ZONE, "In", zones);
+    let pools = [
+        input(pool("runners", zones(&ZONES[..2])), &catalogue_d()),
+        input(pool("free", zones(&ZONES[2..])), &catalogue_d()),
+    ];
+    let chosen = |policy: &str| {
+        let constraint = spread("a", ZONE, json!({"minDomains": 2, "nodeAffinityPolicy": policy}));
+        over(spreads(vec![constraint]), json!({"spec": {"nodeSelector": {NODEPOOL: "runners"}}}))
+    };
+    let place = |policy: &str| {
+        let pods = replicas("a", 0, 3, &[("cpu", "100m")], &chosen(policy));
+        plan(&view([]), &pools, pods)
+    };
+    let solution = place("Honor");
+    assert_eq!(claims(&solution), [vec!["a-000", "a-002"], vec!["a-001"]]);
+    // Whoever ignores node affinity wants all zones to be even.
+    let solution = place("Ignore");
+    assert_eq!(claims(&solution), [["a-000"], ["a-001"]]);
+    assert!(reason(&solution, "a-002").starts_with("unsatisfiable topology constraint"));
+}
+
+#[test] // scheduling 7.4: what the pod selects decides which zones there are
+fn zones_in_which_the_selected_capacity_is_not_sold_do_not_count() {
+    let selected = over(
+        spreads(vec![spread("a", ZONE, json!({}))]),
+        json!({"spec": {"nodeSelector": {CAPACITY_TYPE: "spot"}}}),
+    );
+    // Catalogue D has no spot capacity in the third zone.
+    let pods = replicas("a", 0, 4, &[], &selected);
+    let solution = plan_new(json!({}), &catalogue_d(), pods);
+    assert_eq!(claims(&solution), [["a-000", "a-002"], ["a-001", "a-003"]]);
+}

@@ -129,10 +129,70 @@ fn calls_that_cannot_be_used() {
     for (more, part) in [
         (&["--explain", "web"][..], "not NAMESPACE/NAME"),
         (&["--explain", "shop/none"], "not one of those to place"),
+        (&["--explain", "kube-system/none"], "name a pod of --pods"),
         (&["--preference-policy", "ignore"], "PREFERENCE_POLICY"),
         (&["--set", "SCHEDULER_CONFIG=podTopologySpread: {x: 1}"], "SCHEDULER_CONFIG"),
     ] {
         let failure = plan("calls", Format::Json, more).expect_err(part).to_string();
         assert!(failure.contains(part), "{failure}");
     }
+}
+
+/// Runs the command over a cluster of these objects; the answer.
+fn plan_of(name: &str, cluster: &str, more: &[&str]) -> Result<Value, Failure> {
+    let folder = std::env::temp_dir().join(format!("spokeshave-of-{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let (file, catalog) = (folder.join("cluster.yaml"), folder.join("catalog.json"));
+    fs::write(&file, cluster).expect("written");
+    fs::write(&catalog, CATALOG).expect("written");
+    let (file, catalog) = (file.display().to_string(), catalog.display().to_string());
+    let mut line = vec!["plan", "--cluster", &file, "--catalog", &catalog];
+    line.extend(["--now", "2026-03-01T12:00:00Z"]);
+    line.extend(more);
+    let args = Line::try_parse_from(line).expect("a call").args;
+    let sink = Sink::default();
+    let out = Output::into_writers(Format::Json, Box::new(sink.clone()), Box::new(Sink::default()));
+    let status = run(&args, &out);
+    drop(out);
+    fs::remove_dir_all(&folder).expect("removed");
+    status?;
+    let bytes = sink.0.borrow().clone();
+    Ok(serde_json::from_slice(&bytes).expect("JSON"))
+}
+
+#[test]
+fn a_pod_that_is_ignored_is_explained() {
+    let pod = "
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: pinned, namespace: shop}
+spec: {nodeSelector: {kubernetes.io/hostname: n1}, containers: [{name: c}]}
+status: {conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable}]}
+";
+    let cluster = format!("{CLUSTER}{pod}");
+    let answer = plan_of("ignored", &cluster, &["--explain", "shop/pinned"]).expect("an answer");
+    let steps = json!(["ignored: label kubernetes.io/hostname is restricted"]);
+    assert_eq!(answer["explain"], json!({"pod": "shop/pinned", "steps": steps}));
+}
+
+#[test]
+fn an_object_that_is_given_twice_is_named_with_both_places() {
+    let twice = format!("{CLUSTER}---\napiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: default}}\n");
+    let failure = plan_of("twice", &twice, &[]).expect_err("twice");
+    assert_eq!(failure.object.as_deref(), Some("NodePool/default"));
+    assert_eq!(failure.line, Some(29));
+    assert!(failure.problem.contains("given twice, first in "), "{}", failure.problem);
+    assert!(failure.problem.ends_with("cluster.yaml:2"), "{}", failure.problem);
+    // Without a namespace an object is in `default`.
+    let pods = "
+{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: default}, spec: {containers: [{name: c}]}}
+";
+    let failure = plan_of("twins", pods, &[]).expect_err("twice");
+    assert_eq!((failure.object.as_deref(), failure.line), (Some("Pod/default/a"), Some(4)));
+    let failure = plan_of("nameless", "{apiVersion: v1, kind: Pod, metadata: {labels: {a: b}}}", &[])
+        .expect_err("no name");
+    assert_eq!(failure.field.as_deref(), Some("metadata.name"));
 }

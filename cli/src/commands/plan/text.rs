@@ -33,7 +33,7 @@ pub(super) fn print(answer: &Answer, skipped: usize, out: &Output) -> Result<(),
                     || ("-".to_owned(), "-".to_owned()),
                     |it| {
                         let what = format!("{} {} {}", it.instance_type, it.capacity_type, it.zone);
-                        (what, format!("{:.4}", it.price_per_hour))
+                        (what, it.price_per_hour.map_or_else(|| "?".to_owned(), |it| format!("{it:.4}")))
                     },
                 );
                 vec![

@@ -9,7 +9,7 @@ use std::{
 
 use jiff::Timestamp;
 use serde_json::Value;
-use spokeshave_catalog::{Catalog, MarketView, plain};
+use spokeshave_catalog::{Catalog, MarketView, offerings::overlay_prices, plain};
 use spokeshave_model::{
     CapacityType, EC2NodeClass, InstanceType, Kind, NodePool, ObjectMeta, Operator, Requirement,
     Settings, conditions, core::Pod, hash, labels,
@@ -90,6 +90,7 @@ impl Source {
         &self,
         class: &EC2NodeClass,
         settings: &Settings,
+        overlay_prices: &BTreeMap<String, f64>,
         now: Timestamp,
     ) -> Result<Arc<[Arc<InstanceType>]>, Failure> {
         match self {
@@ -122,7 +123,8 @@ impl Source {
                     .collect())
             }
             Self::Builtin(catalog) => {
-                let market = MarketView::new(settings, now);
+                let mut market = MarketView::new(settings, now);
+                market.overlay_prices.clone_from(overlay_prices);
                 let types = catalog.instance_types(class, &market).map_err(|error| {
                     let mut text = error.to_string();
                     let mut source = std::error::Error::source(&error);
@@ -236,6 +238,11 @@ impl World {
     ) -> Result<Self, Failure> {
         let options = options(&settings)?;
         let view = cluster_view(input);
+        let overlay_prices = if settings.gates.node_overlay {
+            overlay_prices(view.overlays.values().map(|it| &**it), true)
+        } else {
+            BTreeMap::new()
+        };
         let mut types: BTreeMap<String, Arc<[Arc<InstanceType>]>> = BTreeMap::new();
         let mut pools = Vec::new();
         for pool in view.nodepools.values().filter(|it| it.is_managed()) {
@@ -245,7 +252,8 @@ impl World {
                 // A class that is not among the files has nothing to say.
                 let plain =
                     EC2NodeClass { metadata: ObjectMeta::named(name), ..EC2NodeClass::default() };
-                let list = source.types(class.map_or(&plain, |it| it), &settings, now)?;
+                let class = class.map_or(&plain, |it| it);
+                let list = source.types(class, &settings, &overlay_prices, now)?;
                 types.insert(name.clone(), list);
             }
             pools.push(PoolInput {
