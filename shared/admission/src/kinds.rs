@@ -1,7 +1,10 @@
 //! The kinds that we serve, with their compiled schemas.
 
 use serde_json::Value;
-use spokeshave_model::crds::{self, Crd};
+use spokeshave_model::{
+    FieldPath,
+    crds::{self, Crd},
+};
 
 use crate::Schema;
 
@@ -36,7 +39,10 @@ impl Default for Kinds {
 impl Kinds {
     /// Compiles the schemas of all definitions: a matter of milliseconds.
     pub fn new() -> Self {
-        let served = |crd: Crd| Served { schema: Schema::compile(crd.schema()), crd };
+        let served = |crd: Crd| {
+            let scale = crd.scale_path().map(FieldPath::parse);
+            Served { schema: Schema::compile(crd.schema()).scaled_by(scale), crd }
+        };
         Self(crds::all().into_iter().map(served).collect())
     }
 

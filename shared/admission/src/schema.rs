@@ -45,7 +45,6 @@ pub struct Schema {
     is_int_or_string: bool,
     is_open: bool,
     is_time: bool,
-    is_int32: bool,
     fields: BTreeMap<String, Schema>,
     items: Option<Box<Schema>>,
     values: Option<Box<Schema>>,
@@ -62,6 +61,8 @@ pub struct Schema {
     default: Option<Value>,
     list: ListType,
     rules: Vec<Rule>,
+    /// Of the root: where the number is that the scale subresource shows.
+    scale: Option<FieldPath>,
     verdicts: Mutex<HashMap<String, rules::Verdicts>>,
 }
 
@@ -130,7 +131,6 @@ impl Schema {
             is_int_or_string: flag("x-kubernetes-int-or-string"),
             is_open: flag("x-kubernetes-preserve-unknown-fields"),
             is_time: format == Some("date-time"),
-            is_int32: format == Some("int32"),
             fields: fields.map(|(name, it)| (name.clone(), Self::with_env(it, env))).collect(),
             items: child("items"),
             values: child("additionalProperties"),
@@ -154,24 +154,76 @@ impl Schema {
                 _ => ListType::Any,
             },
             rules: rules.into_iter().flatten().filter_map(|it| Rule::compile(it, env)).collect(),
+            scale: None,
             verdicts: Mutex::default(),
+        }
+    }
+
+    /// Has the number at `path` checked as that of a scale subresource.
+    #[must_use]
+    pub fn scaled_by(mut self, path: Option<FieldPath>) -> Self {
+        self.scale = path;
+        self
+    }
+
+    /// A scale has 31 bits, whatever the schema says and whatever it was.
+    fn check_scale(&self, object: &Value, findings: &mut Vec<Finding>) {
+        let Some(path) = &self.scale else { return };
+        let Some(number) = path.of(object).and_then(Value::as_i64) else { return };
+        if number < 0 {
+            for it in findings.iter_mut().filter(|it| it.field == *path) {
+                it.ratchets = false;
+            }
+        } else if number > i64::from(i32::MAX) {
+            findings.push(Finding {
+                source: Source::Schema,
+                field: path.clone(),
+                message: format!(
+                    "Invalid value: {number}: should be less than or equal to {}",
+                    i32::MAX
+                ),
+                hides_rules: false,
+                ratchets: false,
+            });
         }
     }
 
     /// Judges `object`, and turns it into what would be stored: unknown fields gone, defaults in. `old` is the stored object that it
     /// replaces, defaults in; without it the object is created.
+    ///
+    /// `status` is a subresource of all our kinds: the API server passes over what a manifest says there, but for fields that it does
+    /// not know.
     pub fn admit(&self, object: &mut Value, old: Option<&Value>) -> Vec<Finding> {
         let mut findings = Vec::new();
         let root = FieldPath::root();
         self.prune(object, &root, true, &mut findings);
-        self.fill_in(object);
-        let before = findings.len();
-        self.check(object, &root, &mut findings);
-        if !findings.iter().skip(before).any(|it| it.hides_rules) {
-            self.evaluate(object, old, &root, &mut findings);
+        if let Some(status) = object.as_object_mut().and_then(|it| it.remove("status")) {
+            let findings = self.admit_without_status(object, old, findings);
+            object["status"] = status;
+            return findings;
         }
-        if let Some(old) = old {
-            findings.retain(|it| !(it.ratchets && is_unchanged(&it.field, object, old)));
+        self.admit_without_status(object, old, findings)
+    }
+
+    fn admit_without_status(
+        &self,
+        object: &mut Value,
+        old: Option<&Value>,
+        mut findings: Vec<Finding>,
+    ) -> Vec<Finding> {
+        let root = FieldPath::root();
+        self.fill_in(object);
+        self.check(object, &root, &mut findings);
+        self.check_scale(object, &mut findings);
+        let tolerate = |object: &Value, findings: &mut Vec<Finding>| {
+            if let Some(old) = old {
+                findings.retain(|it| !(it.ratchets && is_unchanged(&it.field, object, old)));
+            }
+        };
+        tolerate(object, &mut findings);
+        if !findings.iter().any(|it| it.hides_rules) {
+            self.evaluate(object, old, &root, &mut findings);
+            tolerate(object, &mut findings);
         }
         findings
     }

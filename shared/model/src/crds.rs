@@ -33,6 +33,12 @@ impl Crd {
         &self.definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     }
 
+    /// Where the number of replicas is that the scale subresource sets; `None` without that subresource.
+    pub fn scale_path(&self) -> Option<&str> {
+        let subresources = &self.definition["spec"]["versions"][0]["subresources"];
+        subresources["scale"]["specReplicasPath"].as_str()
+    }
+
     /// `plural.group`, also the name of the file in `infra/crds`, less `.yaml`.
     pub fn name(&self) -> String {
         format!("{}.{}", self.plural, self.group)

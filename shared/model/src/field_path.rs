@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
 /// One step of a [`FieldPath`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Segment {
@@ -63,6 +65,14 @@ impl FieldPath {
         let mut longer = self.clone();
         longer.0.push(Segment::Index(at));
         longer
+    }
+
+    /// The value there, if there is one.
+    pub fn of<'a>(&self, object: &'a Value) -> Option<&'a Value> {
+        self.0.iter().try_fold(object, |at, segment| match segment {
+            Segment::Field(name) | Segment::Key(name) => at.get(name),
+            Segment::Index(index) => at.get(*index),
+        })
     }
 }
 

@@ -1,5 +1,8 @@
 //! Types, bounds and patterns, with the texts of the API server.
 
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use regex::Regex;
 use serde_json::Value;
 use spokeshave_model::FieldPath;
 
@@ -10,8 +13,9 @@ fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(it) if it.is_f64() => "number",
-        Value::Number(_) => "integer",
+        Value::Number(it) if it.is_i64() => "integer",
+        // With a fraction, or beyond 64 bits.
+        Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
@@ -53,6 +57,9 @@ impl Schema {
         };
         if let Some(problem) = self.wrong_type(value, path) {
             add(path.clone(), problem);
+            // What is in a value of the wrong type is no problem of its own.
+            findings
+                .retain(|it| it.field.0.len() <= path.0.len() || !it.field.0.starts_with(&path.0));
             return;
         }
         if !self.one_of.is_empty() && !self.one_of.contains(value) {
@@ -66,12 +73,12 @@ impl Schema {
         }
         match value {
             Value::String(text) => {
-                for problem in self.text_problems(text, path) {
+                if let Some(problem) = self.text_problem(text, path) {
                     add(path.clone(), problem);
                 }
             }
             Value::Number(_) => {
-                for problem in self.number_problems(value, path) {
+                if let Some(problem) = self.number_problem(value, path) {
                     add(path.clone(), problem);
                 }
             }
@@ -116,7 +123,7 @@ impl Schema {
         };
         if self.is_int_or_string {
             let fits = value.is_string() || is_whole(value);
-            return if fits { None } else { wrong("integer or string") };
+            return if fits { None } else { wrong("integer,string") };
         }
         let wanted = self.type_?;
         let fits = match wanted {
@@ -126,52 +133,57 @@ impl Schema {
             Type::Integer => is_whole(value),
             Type::Boolean => value.is_boolean(),
         };
-        if fits { None } else { wrong(wanted.name()) }
+        if fits {
+            return None;
+        }
+        if self.is_time && !value.is_array() {
+            // Times are told by their format, and then by the format of what was found.
+            let found = match value {
+                Value::Number(it) if it.is_i64() => "int64",
+                Value::Number(_) => "float64",
+                _ => "",
+            };
+            return Some(hiding(format!(
+                "Invalid value: \"{found}\": {path} in body must be of type date-time: \"{found}\""
+            )));
+        }
+        wrong(wanted.name())
     }
 
-    fn text_problems(&self, text: &str, path: &FieldPath) -> Vec<Problem> {
-        let mut problems = Vec::new();
+    /// The first that is wrong with a text: the API server stops there.
+    fn text_problem(&self, text: &str, path: &FieldPath) -> Option<Problem> {
         let n_characters = text.chars().count();
         if let Some(most) = self.max_length.filter(|most| n_characters > *most) {
-            problems.push(hiding(format!("Too long: may not be more than {most} bytes")));
+            return Some(hiding(format!("Too long: may not be more than {most} bytes")));
         }
         if let Some(least) = self.min_length.filter(|least| n_characters < *least) {
-            problems.push(plain(format!(
+            return Some(plain(format!(
                 "Invalid value: {text:?}: {path} in body should be at least {least} chars long"
             )));
         }
         if let Some(pattern) = self.pattern.as_ref().filter(|it| !it.is_match(text)) {
-            problems.push(plain(format!(
+            return Some(plain(format!(
                 "Invalid value: {text:?}: {path} in body should match '{pattern}'"
             )));
         }
-        if self.is_time && text.parse::<jiff::Timestamp>().is_err() {
-            problems.push(hiding(format!(
+        (self.is_time && !is_time(text)).then(|| {
+            hiding(format!(
                 "Invalid value: {text:?}: {path} in body must be of type date-time: {text:?}"
-            )));
-        }
-        problems
+            ))
+        })
     }
 
-    fn number_problems(&self, value: &Value, path: &FieldPath) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        let number = value.as_i64().or_else(|| value.as_f64().map(|it| it as i64));
-        let Some(number) = number else { return problems };
+    fn number_problem(&self, value: &Value, path: &FieldPath) -> Option<Problem> {
+        let number = value.as_i64().or_else(|| value.as_f64().map(|it| it as i64))?;
         if let Some(least) = self.minimum.filter(|least| number < *least) {
-            problems.push(plain(format!(
+            return Some(plain(format!(
                 "Invalid value: {value}: {path} in body should be greater than or equal to {least}"
             )));
         }
-        if let Some(most) = self.maximum.filter(|most| number > *most) {
-            problems.push(plain(format!(
-                "Invalid value: {value}: {path} in body should be less than or equal to {most}"
-            )));
-        } else if self.is_int32 && i32::try_from(number).is_err() && problems.is_empty() {
-            problems.push(hiding(format!(
-                "Invalid value: \"integer\": {path} in body must be of type int32: {value}"
-            )));
-        }
-        problems
+        let most = self.maximum.filter(|most| number > *most)?;
+        Some(plain(format!(
+            "Invalid value: {value}: {path} in body should be less than or equal to {most}"
+        )))
     }
 
     fn list_problems(&self, values: &[Value], path: &FieldPath) -> Vec<Problem> {
@@ -201,12 +213,14 @@ impl Schema {
                 Some(format!("{{{}}}", parts.join(",")))
             }
         };
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         let mut repeats = Vec::new();
         for (at, value) in values.iter().enumerate() {
-            if let Some(key) = key(value)
-                && !seen.insert(key.clone())
-            {
+            let Some(key) = key(value) else { continue };
+            let n = seen.entry(key.clone()).or_default();
+            *n += 1;
+            // Said at the second, whatever the number.
+            if *n == 2 {
                 repeats.push((at, plain(format!("Duplicate value: {key}"))));
             }
         }
@@ -214,6 +228,21 @@ impl Schema {
     }
 }
 
+/// Whole, and within 64 bits.
 fn is_whole(value: &Value) -> bool {
-    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|it| it.fract() == 0.0)
+    let bound = 2f64.powi(63);
+    value.is_i64()
+        || !value.is_u64()
+            && value.as_f64().is_some_and(|it| it.fract() == 0.0 && it >= -bound && it < bound)
+}
+
+/// A date and a time as the API server reads them: seconds and a zone must be there, the letters may be small, leap seconds do not
+/// exist.
+fn is_time(text: &str) -> bool {
+    static SHAPE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let shape = r"^(\d{4}-\d{2}-\d{2})[tT]([01]\d|2[0-3]):[0-5]\d:[0-5]\d([.]\d+)?([zZ]|[+-]\d{2}:\d{2})$";
+        Regex::new(shape).ok()
+    });
+    let date = SHAPE.as_ref().and_then(|it| it.captures(text)).and_then(|it| it.get(1));
+    date.is_some_and(|it| it.as_str().parse::<jiff::civil::Date>().is_ok())
 }

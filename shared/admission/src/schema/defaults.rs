@@ -40,6 +40,9 @@ impl Schema {
         for (key, value) in map.iter_mut() {
             // Metadata is the API machinery's own and is checked elsewhere.
             if is_root && key == "metadata" {
+                if value.is_null() {
+                    removed.push(key.clone());
+                }
                 continue;
             }
             let at = path.field(key);
@@ -65,7 +68,7 @@ impl Schema {
                         message: format!("unknown field {:?}", at.to_string()),
                         field: at,
                         hides_rules: false,
-                        ratchets: true,
+                        ratchets: false,
                     });
                 }
             }

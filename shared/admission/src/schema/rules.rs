@@ -8,8 +8,16 @@ use spokeshave_model::FieldPath;
 
 use super::{Finding, Schema, Source};
 
-/// Broken rules of one value: position and message.
-pub(super) type Verdicts = Arc<[(usize, String)]>;
+/// Broken rules of one value, by position.
+pub(super) type Verdicts = Arc<[(usize, Broken)]>;
+
+/// Why a rule does not hold.
+#[derive(Clone, Debug)]
+pub(super) struct Broken {
+    message: String,
+    /// It could not be evaluated. That is never tolerated, though nothing may have changed.
+    is_error: bool,
+}
 
 /// Values remembered per level of a schema, and bytes per value.
 const MAX_REMEMBERED: usize = 4096;
@@ -21,6 +29,8 @@ pub struct Rule {
     message: String,
     /// It compares with the object as it was, and says nothing without one.
     is_transition: bool,
+    /// It is about each item of a list by itself.
+    is_for_each: bool,
 }
 
 impl fmt::Debug for Rule {
@@ -38,23 +48,38 @@ impl Rule {
             env: Arc::clone(env),
             message: rule.get("message")?.as_str()?.to_owned(),
             is_transition: text.contains("oldSelf"),
+            is_for_each: text.starts_with("self.all(") && text.matches("self").count() == 1,
         })
     }
 
     /// The message when the rule does not hold or cannot be evaluated.
-    fn broken(&self, this: &CelValue, old: Option<&CelValue>) -> Option<String> {
+    fn broken(&self, this: &CelValue, old: Option<&CelValue>) -> Option<Broken> {
+        match self.execute(this, old) {
+            Ok(CelValue::Bool(true)) => None,
+            Ok(_) => Some(Broken { message: self.message.clone(), is_error: false }),
+            Err(error) => {
+                let error = evaluation_error(&self.first_error(this).unwrap_or(error));
+                let message = format!("{error} evaluating rule: {}", self.message);
+                Some(Broken { message, is_error: true })
+            }
+        }
+    }
+
+    fn execute(&self, this: &CelValue, old: Option<&CelValue>) -> Result<CelValue, ExecutionError> {
         let mut context = Context::with_env(Arc::clone(&self.env));
         context.add_variable_from_value("self", this.clone());
         if let Some(old) = old {
             context.add_variable_from_value("oldSelf", old.clone());
         }
-        match self.program.execute(&context) {
-            Ok(CelValue::Bool(true)) => None,
-            Ok(_) => Some(self.message.clone()),
-            Err(error) => {
-                Some(format!("{} evaluating rule: {}", evaluation_error(&error), self.message))
-            }
-        }
+        self.program.execute(&context)
+    }
+
+    /// Of several items that cannot be evaluated the API server names the first, our library the last.
+    fn first_error(&self, this: &CelValue) -> Option<ExecutionError> {
+        let CelValue::List(items) = this else { return None };
+        let alone = |item: &CelValue| CelValue::List(Arc::new(vec![item.clone()]));
+        let mut each = items.iter().filter(|_| self.is_for_each);
+        each.find_map(|item| self.execute(&alone(item), None).err())
     }
 }
 
@@ -80,22 +105,22 @@ impl Schema {
         findings: &mut Vec<Finding>,
     ) {
         if !self.rules.is_empty() {
-            let say = |rule: &Rule, message: String| Finding {
+            let say = |rule: &Rule, broken: Broken| Finding {
                 source: Source::Cel,
                 field: path.clone(),
-                message,
+                message: broken.message,
                 hides_rules: false,
-                ratchets: !rule.is_transition,
+                ratchets: !rule.is_transition && !broken.is_error,
             };
-            for (at, message) in self.lasting(value).iter() {
-                findings.extend(self.rules.get(*at).map(|rule| say(rule, message.clone())));
+            for (at, broken) in self.lasting(value).iter() {
+                findings.extend(self.rules.get(*at).map(|rule| say(rule, broken.clone())));
             }
             let transitions = self.rules.iter().filter(|it| it.is_transition);
             if let Some(old) = old.filter(|_| self.rules.iter().any(|it| it.is_transition)) {
                 let (this, old) = (convert(value), convert(old));
                 for rule in transitions {
-                    let message = rule.broken(&this, Some(&old));
-                    findings.extend(message.map(|message| say(rule, message)));
+                    let broken = rule.broken(&this, Some(&old));
+                    findings.extend(broken.map(|broken| say(rule, broken)));
                 }
             }
         }
