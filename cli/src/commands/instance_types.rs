@@ -261,7 +261,7 @@ fn catalog(args: &Args, region: &str, class: &EC2NodeClass) -> Result<Catalog, F
             let mut catalog = Catalog {
                 region: region.to_owned(),
                 zones: builtin::zones(region).unwrap_or_default(),
-                on_demand: builtin::on_demand_prices(region),
+                on_demand: builtin::on_demand_prices(region).into(),
                 ..Catalog::default()
             };
             catalog.set_types(types);
@@ -289,7 +289,7 @@ fn catalog(args: &Args, region: &str, class: &EC2NodeClass) -> Result<Catalog, F
         let history =
             describe::spot_prices(&read(path)?).map_err(|error| unreadable(path, &error))?;
         if !catalog.merge_spot(&history) {
-            catalog.spot = Some(BTreeMap::new());
+            catalog.spot = Some(BTreeMap::new().into());
         }
     }
     Ok(catalog)

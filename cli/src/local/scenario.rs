@@ -185,8 +185,8 @@ fn market_of(catalog: &Catalog) -> Market {
                 kind: "availability-zone".into(),
             })
             .collect(),
-        types: catalog.types.clone(),
-        on_demand: catalog.on_demand.clone(),
+        types: catalog.types.to_vec(),
+        on_demand: (*catalog.on_demand).clone(),
         ..Market::default()
     };
     let sells = |name: &str, usage: &str| {

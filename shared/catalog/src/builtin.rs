@@ -105,10 +105,10 @@ pub(crate) fn catalog(region: &str) -> Option<Catalog> {
     Some(Catalog {
         fixed: Vec::new(),
         region: region.to_owned(),
-        types,
-        offerings,
+        types: types.into(),
+        offerings: offerings.into(),
         zones,
-        on_demand: on_demand_prices(region),
+        on_demand: on_demand_prices(region).into(),
         spot: None,
     })
 }

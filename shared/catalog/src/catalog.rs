@@ -7,7 +7,7 @@ use spokeshave_model::{EC2NodeClass, InstanceType, Quantity, Settings};
 use spokeshave_ports::ec2::{InstanceTypeInfo, PlacementGroup, SpotPrice, TypeOffering};
 
 use crate::{
-    builtin,
+    Shared, builtin,
     capacity::{self, SizingSettings},
     description,
     kubelet::{KubeletError, KubeletSettings},
@@ -26,16 +26,16 @@ pub struct Catalog {
     /// Types given in the plain form, used as they are; everything else is ignored then. Empty: EC2's own.
     pub fixed: Vec<InstanceType>,
     /// Sorted by name, one entry each.
-    pub types: Vec<InstanceTypeInfo>,
+    pub types: Shared<Vec<InstanceTypeInfo>>,
     /// Zones by type; may name types that are not described.
-    pub offerings: BTreeMap<String, BTreeSet<String>>,
+    pub offerings: Shared<BTreeMap<String, BTreeSet<String>>>,
     /// Zone ids by zone name.
     pub zones: BTreeMap<String, String>,
     /// Dollars (in China yuan) per hour.
-    pub on_demand: BTreeMap<String, f64>,
+    pub on_demand: Shared<BTreeMap<String, f64>>,
     /// `None` until spot prices were read once: till then spot costs what on-demand does, in every zone.
     /// Afterwards a pool that is not listed is not sold.
-    pub spot: Option<SpotPrices>,
+    pub spot: Option<Shared<SpotPrices>>,
 }
 
 /// Why a list of instance types cannot be made.
@@ -123,6 +123,7 @@ impl Catalog {
         zones: BTreeMap<String, String>,
         on_demand: BTreeMap<String, f64>,
     ) -> Self {
+        let on_demand = on_demand.into();
         let mut catalog = Self { region: region.to_owned(), zones, on_demand, ..Self::default() };
         catalog.set_types(types);
         catalog.set_offerings(offerings);
@@ -133,7 +134,7 @@ impl Catalog {
     pub fn set_types(&mut self, mut types: Vec<InstanceTypeInfo>) {
         types.sort_by(|a, b| a.name.cmp(&b.name));
         types.dedup_by(|later, first| later.name == first.name);
-        self.types = types;
+        self.types = types.into();
     }
 
     /// Replaces the offerings.
@@ -182,7 +183,7 @@ impl Catalog {
             });
             spot.insert(name.clone(), prices.collect());
         }
-        self.spot = Some(spot);
+        self.spot = Some(spot.into());
         self
     }
 

@@ -16,12 +16,14 @@ pub mod launch;
 pub mod memory;
 pub mod offerings;
 pub mod plain;
+mod shared;
 pub mod stored;
 pub mod table;
 pub mod unavailable;
 pub mod warm;
 
 pub use catalog::{Catalog, CatalogError, MarketView, Resolved, SpotPrices};
+pub use shared::Shared;
 pub use unavailable::{Mark, UnavailableOfferings};
 
 /// Makes the user data (base64) for the types of one launch template.

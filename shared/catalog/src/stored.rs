@@ -147,7 +147,7 @@ fn from_text(region: &str, text: &str) -> Option<Catalog> {
             _ => {}
         }
     }
-    catalog.types = table::read_types(types).ok()?;
+    catalog.types = table::read_types(types).ok()?.into();
     Some(catalog)
 }
 
@@ -206,9 +206,11 @@ pub async fn load_catalog(
     }
     if let Some(record) = state.read(&StateKey::new(CATALOG, SPOT)).await? {
         let text = record.data.get("content").and_then(Value::as_str);
-        if let Some(spot) = text.and_then(unpack).as_deref().and_then(spot_from_text) {
+        let version = version_of(text.unwrap_or_default());
+        let made = || text.and_then(unpack).as_deref().and_then(spot_from_text);
+        if let Some(spot) = warm::spot(&version, made) {
             stored.catalog.spot = Some(spot);
-            stored.content.push_str(&version_of(text.unwrap_or_default()));
+            stored.content.push_str(&version);
             stored.spot_read_at =
                 record.data.get("readAt").and_then(Value::as_str).and_then(|it| it.parse().ok());
         }
@@ -253,7 +255,7 @@ async fn load_facts(state: &impl StateTable, region: &str) -> Result<StoredCatal
         Catalog::builtin(region).or_else(|| {
             Some(Catalog {
                 region: region.to_owned(),
-                on_demand: builtin::on_demand_prices(region),
+                on_demand: builtin::on_demand_prices(region).into(),
                 ..Catalog::default()
             })
         })

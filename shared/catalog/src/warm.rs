@@ -8,7 +8,7 @@ use std::{
 
 use spokeshave_model::{EC2NodeClass, InstanceType, Kind};
 
-use crate::{Catalog, CatalogError, MarketView, stored::StoredCatalog};
+use crate::{Catalog, CatalogError, MarketView, Shared, SpotPrices, stored::StoredCatalog};
 
 /// Every type of a class, shared.
 pub type TypeList = Arc<[Arc<InstanceType>]>;
@@ -20,6 +20,8 @@ const CATALOGS: usize = 2;
 
 static KNOWN_LISTS: Mutex<VecDeque<(String, TypeList)>> = Mutex::new(VecDeque::new());
 static KNOWN_CATALOGS: Mutex<VecDeque<(String, Arc<Catalog>)>> = Mutex::new(VecDeque::new());
+
+static KNOWN_SPOT: Mutex<VecDeque<(String, Shared<SpotPrices>)>> = Mutex::new(VecDeque::new());
 
 fn find<T: Clone>(known: &Mutex<VecDeque<(String, T)>>, key: &str) -> Option<T> {
     let known = known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,6 +44,19 @@ pub(crate) fn catalog(
     }
     let made = Arc::new(make()?);
     keep(&KNOWN_CATALOGS, content.to_owned(), made.clone(), CATALOGS);
+    Some(made)
+}
+
+/// Spot prices by the name of their content, made by `make` when they are not known.
+pub(crate) fn spot(
+    content: &str,
+    make: impl FnOnce() -> Option<SpotPrices>,
+) -> Option<Shared<SpotPrices>> {
+    if let Some(found) = find(&KNOWN_SPOT, content) {
+        return Some(found);
+    }
+    let made: Shared<SpotPrices> = make()?.into();
+    keep(&KNOWN_SPOT, content.to_owned(), made.clone(), CATALOGS);
     Some(made)
 }
 

@@ -89,7 +89,7 @@ fn undecodable_settings_fail_one_class_and_order_does_not_matter() {
     assert!(catalog().instance_types(&broken, &view).is_err());
     assert!(catalog().instance_types(&class("AL2023"), &view).is_ok());
     let mut reversed = catalog();
-    let mut list = reversed.types.clone();
+    let mut list = reversed.types.to_vec();
     list.reverse();
     reversed.set_types(list);
     assert_eq!(reversed, catalog());
