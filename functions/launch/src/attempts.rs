@@ -77,7 +77,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                 Tried::NoTemplate(rebound) if again => claims = rebound,
                 Tried::NoTemplate(rebound) => {
                     let reason = answer::reason(answer::NO_TEMPLATE);
-                    let refusal = Refusal::Create(reason.reason.to_owned(), reason.message);
+                    let refusal = Refusal::create(reason.reason, reason.message);
                     return self.refuse_all(&rebound, &refusal).await;
                 }
             }
@@ -312,17 +312,17 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             let work = Work::new("ClusterFactsMissing", vec![spokeshave_ports::Key::of(class)]);
             let delay = jiff::SignedDuration::ZERO;
             self.queues.send(Concern::Nodeclass, &work, delay, "").await?;
-            return Ok(Err(Refusal::Create(
-                "ClusterCIDRUnknown".into(),
-                "the cluster's service CIDR is not known yet".into(),
+            return Ok(Err(Refusal::create(
+                "ClusterCIDRUnknown",
+                "the cluster's service CIDR is not known yet",
             )));
         }
         let mut view = self.view(settings).await;
         if class.spec.placement_group_selector.is_some() && view.placement_group(class).is_none() {
             // No launch goes without the group that the class wants.
-            return Ok(Err(Refusal::Create(
-                "PlacementGroupUnknown".into(),
-                "the placement group of the EC2NodeClass is not known yet".into(),
+            return Ok(Err(Refusal::create(
+                "PlacementGroupUnknown",
+                "the placement group of the EC2NodeClass is not known yet",
             )));
         }
         let overlays = self.overlays(claim).await?;
@@ -350,7 +350,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         let mut resolved = match resolved {
             Ok(resolved) => resolved,
             Err(text) => {
-                return Ok(Err(Refusal::Create("InstanceTypeResolutionFailed".into(), text)));
+                return Ok(Err(Refusal::create("InstanceTypeResolutionFailed", text)));
             }
         };
         if !overlays.is_empty() {
@@ -397,7 +397,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         Ok(planned.map_err(|error| match error {
             PlanError::NoCapacity(error) => Refusal::InsufficientCapacity(error.to_string()),
             PlanError::NotReady(text) => Refusal::NotReady(text),
-            PlanError::Create { reason, message } => Refusal::Create(reason.to_owned(), message),
+            PlanError::Create { reason, message } => Refusal::create(reason, message),
         }))
     }
 
@@ -602,6 +602,9 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         let mut dealt = instances.into_values();
         let batched = attempt.request.target > 1 || again;
         let verdict = answer::no_instance(&fleet.errors, batched || fleet.errors.is_empty());
+        attempt.errors = fleet.errors.clone();
+        attempt.request_id.clone_from(&fleet.request_id);
+        let origin = attempt.error().map(|it| it.origin());
         for uid in attempt.claims.keys() {
             let outcome = match dealt.next() {
                 Some(instance) => Outcome::Instance { instance: Box::new(instance) },
@@ -611,8 +614,8 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                     }
                     NoInstance::Create(it) => Outcome::Failed {
                         reason: it.reason.to_owned(),
-                        message: match &fleet.request_id {
-                            Some(id) => format!("{} (request id {id})", it.message),
+                        message: match &origin {
+                            Some(origin) => format!("{} ({origin})", it.message),
                             None => it.message.clone(),
                         },
                     },
@@ -622,7 +625,6 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         }
         let surplus: Vec<Launched> = dealt.collect();
         attempt.state = State::Launched;
-        attempt.errors = fleet.errors.clone();
         match attempt::save(self.state, &attempt, version, self.cx.now).await {
             Ok(_) => {}
             Err(StateError::Conflict(_)) => return Ok(None),
@@ -724,7 +726,11 @@ fn is_certain(error: &AwsError) -> bool {
 
 fn failed_call(error: &AwsError) -> Refusal {
     let reason = answer::reason(&answer::error_text(error));
-    Refusal::Create(reason.reason.to_owned(), reason.message)
+    Refusal::Create {
+        reason: reason.reason.to_owned(),
+        message: reason.message,
+        error: Some(Box::new(error.clone())),
+    }
 }
 
 fn as_fleet_error(error: &AwsError) -> FleetError {
@@ -734,15 +740,15 @@ fn as_fleet_error(error: &AwsError) -> FleetError {
 /// The class's part of the gate: steps 2 and 3 of 13.
 fn ready(class: &EC2NodeClass) -> Result<(), Refusal> {
     let Some(ready) = conditions::find(&class.status.conditions, conditions::READY) else {
-        return Err(Refusal::Create(
-            "NodeClassReadinessUnknown".into(),
-            "the EC2NodeClass is awaiting reconciliation".into(),
+        return Err(Refusal::create(
+            "NodeClassReadinessUnknown",
+            "the EC2NodeClass is awaiting reconciliation",
         ));
     };
     match ready.status {
         ConditionStatus::False => Err(Refusal::NotReady(ready.message.clone())),
         ConditionStatus::Unknown => {
-            Err(Refusal::Create("NodeClassReadinessUnknown".into(), ready.message.clone()))
+            Err(Refusal::create("NodeClassReadinessUnknown", ready.message.clone()))
         }
         ConditionStatus::True if ready.observed_generation != class.metadata.generation => {
             Err(Refusal::NotReady(

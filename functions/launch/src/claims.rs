@@ -14,8 +14,8 @@ use spokeshave_model::{
     ConditionStatus, EC2NodeClass, InstanceType, Kind, NodeClaim, ObjectKey, Uid, hash, labels,
 };
 use spokeshave_ports::{
-    Cluster, ClusterError, Decision, Ec2, Precondition, Queues, StateTable, cluster::KubeEvent,
-    facts,
+    AwsError, Cluster, ClusterError, Decision, Ec2, Precondition, Queues, StateTable,
+    cluster::KubeEvent, facts,
 };
 
 use crate::{Next, Run, Trouble, surroundings::Surroundings};
@@ -41,8 +41,19 @@ fn cut(text: &str) -> String {
 pub enum Refusal {
     InsufficientCapacity(String),
     NotReady(String),
-    /// Reason and message.
-    Create(String, String),
+    /// It is tried again.
+    Create {
+        reason: String,
+        message: String,
+        /// The AWS call that failed, if it was one.
+        error: Option<Box<AwsError>>,
+    },
+}
+
+impl Refusal {
+    pub fn create(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Create { reason: reason.into(), message: message.into(), error: None }
+    }
 }
 
 impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
@@ -51,7 +62,9 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         let (reason, text) = match refusal {
             Refusal::InsufficientCapacity(text) => ("insufficient_capacity", text),
             Refusal::NotReady(text) => ("nodeclass_not_ready", text),
-            Refusal::Create(reason, message) => return self.keep(claim, reason, message).await,
+            Refusal::Create { reason, message, error } => {
+                return self.keep(claim, reason, message, error.as_deref()).await;
+            }
         };
         if claim.metadata.deleting() {
             return Ok(Next::Done);
@@ -76,7 +89,13 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
     }
 
     /// Says on the claim why it is not launched yet.
-    async fn keep(&self, claim: &NodeClaim, reason: &str, message: &str) -> Result<Next, Trouble> {
+    async fn keep(
+        &self,
+        claim: &NodeClaim,
+        reason: &str,
+        message: &str,
+        error: Option<&AwsError>,
+    ) -> Result<Next, Trouble> {
         if claim.metadata.deleting() {
             return Ok(Next::Done);
         }
@@ -90,7 +109,14 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             Err(ClusterError::NotFound { .. }) => return Ok(Next::Done),
             Err(error) => return Err(error.into()),
         }
-        self.cx.decide(Decision::new("retry", claim.reference(), format!("{reason}: {message}")));
+        let mut decision =
+            Decision::new("retry", claim.reference(), format!("{reason}: {message}"));
+        if let Some(error) = error {
+            decision = decision.with_error(error);
+            let event = KubeEvent::on(claim, true, reason, cut(message));
+            self.cluster.publish(event, DEDUPE).await;
+        }
+        self.cx.decide(decision);
         Ok(Next::BackOff)
     }
 
@@ -130,7 +156,9 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                     self.refuse(&claim, &Refusal::InsufficientCapacity(message.clone())).await?
                 }
                 (Outcome::Failed { reason, message }, Some(claim)) => {
-                    let refusal = Refusal::Create(reason.clone(), message.clone());
+                    let error = attempt.error().map(Box::new);
+                    let (reason, message) = (reason.clone(), message.clone());
+                    let refusal = Refusal::Create { reason, message, error };
                     self.refuse(&claim, &refusal).await?
                 }
             };

@@ -203,7 +203,11 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
     }
 
     fn note_trouble(&self, name: &str, error: &Trouble) {
-        self.cx.decide(Decision::new("retry", format!("NodeClaim/{name}"), error.text()));
+        let decision = Decision::new("retry", format!("NodeClaim/{name}"), error.text());
+        self.cx.decide(match error {
+            Trouble::Aws(error) => decision.with_error(error),
+            Trouble::Cluster(_) | Trouble::State(_) => decision,
+        });
     }
 
     /// Sends what is needed to look at a claim again. `false`: give the message back instead.

@@ -224,6 +224,48 @@ fn a_call_that_is_refused() {
     }
 }
 
+/// What the log line about a claim says of the AWS call that failed.
+fn logged(world: &World) -> serde_json::Value {
+    let decisions = world.fake.decisions.borrow();
+    let line = decisions.iter().find(|it| it.action == "retry").expect("it is logged");
+    line.fields.clone().into()
+}
+
+#[test] // aws-capacity 18.4: raw text and request id stay; what failed is told everywhere
+fn a_failed_call_is_told_on_log_line_condition_and_event() {
+    let world = World::new(1);
+    world.script.borrow_mut().push(Script::Refuse("UnauthorizedOperation", 403));
+    world.run().expect("it lives");
+    let message = "no identity policy allows it; allow the call to the function's role: \
+                   UnauthorizedOperation: refused (ec2:CreateFleet, not retryable)";
+    assert_eq!(launched(&world, "a-0").2, message);
+    assert_eq!(world.fake.event_reasons(), ["NodeClaim/a-0 Unauthorized"]);
+    assert_eq!(world.fake.events.borrow()[0].message, message);
+    assert_eq!(
+        logged(&world),
+        json!({"error_code": "UnauthorizedOperation", "service": "ec2", "operation": "CreateFleet",
+            "request_id": null, "retryable": false,
+            "advice": "allow the call to the function's role, or find the policy that denies it"})
+    );
+
+    // The same for an error inside of an answer: of several the one that is not about capacity.
+    let world = World::new(1);
+    let errors = vec![
+        ice("m5.large", "us-west-2a"),
+        error("RequestLimitExceeded", "m5.large", "us-west-2b"),
+    ];
+    world.script.borrow_mut().push(Script::Errors(errors));
+    world.run().expect("it lives");
+    let message = launched(&world, "a-0").2;
+    assert!(message.ends_with("(ec2:CreateFleet, request id r-1, retryable)"), "{message}");
+    assert!(message.starts_with("EC2 throttled the request; it is tried again: "), "{message}");
+    let fields = logged(&world);
+    assert_eq!(fields["error_code"], "RequestLimitExceeded");
+    assert_eq!(fields["request_id"], "r-1");
+    assert_eq!(fields["retryable"], true);
+    assert_eq!(world.fake.event_reasons(), ["NodeClaim/a-0 RequestLimitExceeded"]);
+}
+
 #[test] // aws-capacity 18, case 8; 15, case 4; bug report B-058
 fn a_template_that_vanished() {
     let world = World::new(2);

@@ -83,6 +83,31 @@ impl AwsError {
         )
     }
 
+    /// What a person can do about it.
+    pub fn advice(&self) -> &'static str {
+        if self.is_unauthorized() {
+            "allow the call to the function's role, or find the policy that denies it"
+        } else if self.is_throttled() {
+            "it is tried again; if it lasts, ask AWS for a higher request quota"
+        } else if self.is_retryable() {
+            "it is tried again; if it lasts, look at the AWS Health Dashboard"
+        } else if self.is_not_found() {
+            "what the call names is gone; name something that exists"
+        } else {
+            "correct what the message names"
+        }
+    }
+
+    /// Where it came from, for the end of a message: `ec2:CreateFleet, request id r-1, retryable`.
+    pub fn origin(&self) -> String {
+        let mut text = format!("{}:{}", self.service, self.operation);
+        if let Some(id) = &self.request_id {
+            text.push_str(&format!(", request id {id}"));
+        }
+        text.push_str(if self.is_retryable() { ", retryable" } else { ", not retryable" });
+        text
+    }
+
     /// It may pass by itself: throttling, the server's fault, or no answer.
     pub fn is_retryable(&self) -> bool {
         self.is_throttled()
@@ -107,4 +132,24 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origin_and_advice() {
+        let mut error = AwsError::new("ec2", "CreateFleet", "UnauthorizedOperation", "no");
+        error.request_id = Some("r-1".into());
+        assert_eq!(error.origin(), "ec2:CreateFleet, request id r-1, not retryable");
+        assert!(error.advice().starts_with("allow the call"));
+        let throttled = AwsError::new("ec2", "CreateFleet", "RequestLimitExceeded", "slow down");
+        assert_eq!(throttled.origin(), "ec2:CreateFleet, retryable");
+        assert!(throttled.advice().contains("quota"));
+        let gone = AwsError::new("ec2", "CreateFleet", "InvalidInstanceID.NotFound", "gone");
+        assert!(gone.advice().contains("gone"));
+        let timeout = AwsError::new("ec2", "CreateFleet", "Timeout", "no answer");
+        assert!(timeout.advice().contains("tried again"));
+    }
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use spokeshave_model::Settings;
 
-use crate::Concern;
+use crate::{AwsError, Concern};
 
 /// One decision: becomes one JSON log line, and one line of the timeline in `local`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,6 +31,18 @@ impl Decision {
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.fields.insert(name.to_owned(), value.into());
         self
+    }
+
+    /// Adds what is known of a failed AWS call: `error_code`, `service`, `operation`, `request_id` (null when there was no
+    /// answer), `retryable` and `advice`.
+    #[must_use]
+    pub fn with_error(self, error: &AwsError) -> Self {
+        self.with("error_code", error.code.as_str())
+            .with("service", error.service)
+            .with("operation", error.operation)
+            .with("request_id", error.request_id.clone())
+            .with("retryable", error.is_retryable())
+            .with("advice", error.advice())
     }
 
     /// Marks it as something a person must act on.

@@ -282,7 +282,11 @@ impl World {
                 return Err(AwsError::new("ec2", "CreateFleet", code, "no such template"));
             }
         }
-        let mut answer = FleetAnswer { fleet_id: "fleet-1".into(), ..FleetAnswer::default() };
+        let mut answer = FleetAnswer {
+            fleet_id: "fleet-1".into(),
+            request_id: Some("r-1".into()),
+            ..FleetAnswer::default()
+        };
         let count = match &script {
             Some(Script::Errors(errors)) => {
                 answer.errors = errors.clone();

@@ -42,77 +42,134 @@ pub struct Reason {
     pub message: String,
 }
 
-/// Texts of errors, the reason they stand for, and what to tell. The first that is contained counts; capacity comes last
-/// because in a mixture the other error is the interesting one.
-const REASONS: &[(&str, &str, &str)] = &[
+/// Texts of errors, the reason they stand for, what to tell and what to do. The first that is contained counts; capacity
+/// comes last because in a mixture the other error is the interesting one.
+const REASONS: &[(&str, &str, &str, &str)] = &[
     (
         "iamInstanceProfile.name is invalid",
         "InstanceProfileNameInvalid",
         "the instance profile in the EC2NodeClass's status does not exist",
+        "it is made anew with spec.role; with spec.instanceProfile create it",
     ),
-    ("InvalidLaunchTemplateId.NotFound", "LaunchTemplateNotFound", "the launch template vanished"),
+    (
+        "InvalidLaunchTemplateId.NotFound",
+        "LaunchTemplateNotFound",
+        "the launch template vanished",
+        "it is made anew",
+    ),
     (
         "User data is limited to",
         "UserDataSizeLimitExceeded",
         "the rendered user data is larger than EC2 takes",
+        "shorten spec.userData",
     ),
-    ("InvalidAMIID.Malformed", "InvalidAMIID", "the image id is invalid"),
+    (
+        "InvalidAMIID.Malformed",
+        "InvalidAMIID",
+        "the image id is invalid",
+        "correct spec.amiSelectorTerms",
+    ),
     (
         "InvalidAMIID.NotFound",
         "AMINotFound",
         "the image does not exist or is not shared with this account",
+        "share it, or correct spec.amiSelectorTerms",
     ),
-    ("RequestLimitExceeded", "RequestLimitExceeded", "EC2 throttled the request"),
-    ("InternalError", "InternalError", "EC2 failed internally"),
+    (
+        "RequestLimitExceeded",
+        "RequestLimitExceeded",
+        "EC2 throttled the request",
+        "it is tried again",
+    ),
+    ("InternalError", "InternalError", "EC2 failed internally", "it is tried again"),
     (
         "not eligible for Free Tier",
         "FreeTierIneligible",
         "the instance type is not in the free tier",
+        "allow other types in the NodePool, or leave the free plan",
     ),
-    ("MaxFleetCountExceeded", "FleetQuotaExceeded", "the quota of fleet requests is used up"),
+    (
+        "MaxFleetCountExceeded",
+        "FleetQuotaExceeded",
+        "the quota of fleet requests is used up",
+        "raise it in Service Quotas",
+    ),
     (
         "PendingVerification",
         "AccountPendingVerification",
         "the account is still being verified in this region",
+        "wait for AWS to finish",
     ),
-    ("MaxSpotInstanceCountExceeded", "SpotQuotaExceeded", "the quota of spot instances is used up"),
-    ("VcpuLimitExceeded", "VCPULimitExceeded", "the vCPU quota is used up"),
-    (NO_ADDRESSES, "InsufficientFreeAddressesInSubnet", "the subnet has no free address"),
+    (
+        "MaxSpotInstanceCountExceeded",
+        "SpotQuotaExceeded",
+        "the quota of spot instances is used up",
+        "raise it in Service Quotas, or allow on-demand",
+    ),
+    (
+        "VcpuLimitExceeded",
+        "VCPULimitExceeded",
+        "the vCPU quota is used up",
+        "raise it in Service Quotas",
+    ),
+    (
+        NO_ADDRESSES,
+        "InsufficientFreeAddressesInSubnet",
+        "the subnet has no free address",
+        "select more or larger subnets",
+    ),
 ];
 
 /// The reason that an error's text stands for; the raw text follows in the message (18.4).
 pub fn reason(text: &str) -> Reason {
     let has = |part: &str| text.contains(part);
-    let (reason, told) = if has(NO_SPOT_ROLE) {
-        ("SpotSLRCreationFailed", "the spot service-linked role may not be created")
+    let (reason, told, advice) = if has(NO_SPOT_ROLE) {
+        (
+            "SpotSLRCreationFailed",
+            "the spot service-linked role may not be created",
+            "create it with `aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
+        )
     } else if has("UnauthorizedOperation") || has("AccessDenied") || has("AuthFailure") {
         if has("with an explicit deny in a permissions boundary") {
-            ("Unauthorized", "denied by a permissions boundary")
+            (
+                "Unauthorized",
+                "denied by a permissions boundary",
+                "allow the call in the boundary of the function's role",
+            )
         } else if has("with an explicit deny in a service control policy") {
-            ("Unauthorized", "denied by a service control policy")
+            (
+                "Unauthorized",
+                "denied by a service control policy",
+                "ask the organization's administrator",
+            )
         } else if has("Not authorized for images") {
-            ("AMIAuthorizationFailure", "this account may not use the image")
+            ("AMIAuthorizationFailure", "this account may not use the image", "have it shared")
         } else {
-            ("Unauthorized", "no identity policy allows it")
+            (
+                "Unauthorized",
+                "no identity policy allows it",
+                "allow the call to the function's role",
+            )
         }
     } else if has("InvalidParameter") && has("belong to different networks") {
-        ("SecurityGroupSubnetVPCMismatch", "security groups and subnets are in different VPCs")
+        (
+            "SecurityGroupSubnetVPCMismatch",
+            "security groups and subnets are in different VPCs",
+            "correct the selector terms of the EC2NodeClass",
+        )
     } else {
-        match REASONS.iter().find(|(part, _, _)| has(part)) {
-            Some((_, reason, told)) => (*reason, *told),
+        match REASONS.iter().find(|(part, ..)| has(part)) {
+            Some((_, reason, told, advice)) => (*reason, *told, *advice),
             None => return Reason { reason: "LaunchFailed", message: text.to_owned() },
         }
     };
     // DIFFERENCE: Karpenter tells its fixed sentence alone; what EC2 said is worth reading.
-    Reason { reason, message: format!("{told}: {text}") }
+    Reason { reason, message: format!("{told}; {advice}: {text}") }
 }
 
-/// `code: message` with the request id, as one line.
+/// `code: message` and where it came from, as one line.
 pub fn error_text(error: &AwsError) -> String {
-    match &error.request_id {
-        Some(id) => format!("{}: {} (request id {id})", error.code, error.message),
-        None => format!("{}: {}", error.code, error.message),
-    }
+    format!("{}: {} ({})", error.code, error.message, error.origin())
 }
 
 /// What one error of an answer brings about besides the outcome.

@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use spokeshave_model::{Uid, labels};
 use spokeshave_ports::{
-    StateError, StateKey, StateTable, When,
+    AwsError, StateError, StateKey, StateTable, When,
     ec2::{FleetError, FleetRequest},
 };
 
-use super::{PlanFacts, instance::Launched};
+use super::{PlanFacts, answer, instance::Launched};
 
 /// Partition of the state table. Lost: annotation and tag decide, after [`EC2_VIEW`].
 pub const PARTITION: &str = "attempt";
@@ -81,6 +81,21 @@ pub struct Attempt {
     pub outcomes: BTreeMap<Uid, Outcome>,
     /// Errors of the answer, for people.
     pub errors: Vec<FleetError>,
+    /// AWS's id of the call that was answered.
+    pub request_id: Option<String>,
+}
+
+impl Attempt {
+    /// The error of the answer that says most: one that is not about capacity before those that are.
+    pub fn error(&self) -> Option<AwsError> {
+        let other = self.errors.iter().find(|it| !answer::is_unfulfillable(&it.code));
+        let told = other.or_else(|| self.errors.first())?;
+        Some(AwsError {
+            request_id: self.request_id.clone(),
+            status: 200,
+            ..AwsError::new("ec2", "CreateFleet", &told.code, &told.message)
+        })
+    }
 }
 
 /// An attempt and the version of its record.
