@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_disruption::{
-    Command, View,
+    Command, Method, View,
     candidates::Survey,
     cluster::nomination_window,
     command::{CommandCandidate, Replacement, time_limit},
 };
 use spokeshave_model::{
-    Kind, NodeClaim, NodePool, ObjectKey, Resources, conditions::ConditionStatus, core::Node,
-    labels, pod_classes::disrupted_taint,
+    Kind, NodeClaim, NodePool, ObjectKey, Resources,
+    conditions::ConditionStatus,
+    core::{Node, Pod},
+    labels,
+    pod_classes::disrupted_taint,
 };
 use spokeshave_ports::{
     Cluster, ClusterError, Concern, Decision, Invocation, Key, Precondition, Queues, StateKey,
@@ -19,6 +22,7 @@ use spokeshave_ports::{
 };
 
 use crate::{
+    backoff,
     record::{Made, Stage, Stored, read_all, replacement_name},
     trouble::Trouble,
     world,
@@ -30,6 +34,8 @@ const TRIES: usize = 4;
 const DEDUPE: SignedDuration = SignedDuration::from_mins(2);
 /// Pods told where they will go, per command. The burst of Karpenter's rate limit.
 const NOMINATED_EVENTS: usize = 10;
+/// A pod is not told again within this time why it has no place. Source: Karpenter 1.x.
+const PENDING_DEDUPE: SignedDuration = SignedDuration::from_mins(5);
 /// Names tried for one replacement, should others have taken the first.
 const NAMES: u32 = 8;
 
@@ -92,6 +98,9 @@ impl<C: Cluster, S: StateTable, Q: Queues> Executor<'_, C, S, Q> {
                 }
                 Stage::Deleting => {
                     self.delete(&stored).await?;
+                    if stored.command.method == Method::Drift {
+                        backoff::succeeded(self.state, &stored.command.pools()).await?;
+                    }
                     Stage::Done
                 }
                 Stage::RollingBack => {
@@ -125,21 +134,24 @@ impl<C: Cluster, S: StateTable, Q: Queues> Executor<'_, C, S, Q> {
         let fresh = world::reread(self.cluster, self.state, stored, view).await?;
         let survey = Survey::new(&fresh);
         let still = survey.collect(stored.command.method).candidates;
+        let is_failed = |it: &CommandCandidate| failed.iter().any(|(node, _)| *node == it.node);
         let is_lost = |it: &CommandCandidate| {
-            failed.iter().any(|(node, _)| *node == it.node)
-                || !still.iter().any(|found| found.name == it.node)
+            is_failed(it) || !still.iter().any(|found| found.name == it.node)
         };
         let lost: Vec<CommandCandidate> =
             stored.command.candidates.iter().filter(|it| is_lost(it)).cloned().collect();
+        // What could not be marked of a plain deletion stays out of it; the rest can go all the more. But a
+        // consolidation of which a node has become busy is not the one that was found.
         let needs_all = stored.command.decision() == "replace"
-            || stored.command.method != spokeshave_disruption::Method::Emptiness;
+            || (stored.command.method != Method::Emptiness && !lost.iter().all(is_failed));
         if !lost.is_empty() && (needs_all || lost.len() == stored.command.candidates.len()) {
             let names: Vec<&str> = lost.iter().map(|it| it.node.as_str()).collect();
             stored.failure = Some(format!("{} cannot be disrupted any more", names.join(", ")));
             return Ok(Stage::RollingBack);
         }
         if !lost.is_empty() {
-            for candidate in &lost {
+            // What a failed write has left half done, the next pass takes back.
+            for candidate in lost.iter().filter(|it| !is_failed(it)) {
                 self.untaint(candidate).await?;
             }
             stored.command.candidates.retain(|it| !lost.iter().any(|lost| lost.node == it.node));
@@ -152,6 +164,7 @@ impl<C: Cluster, S: StateTable, Q: Queues> Executor<'_, C, S, Q> {
             return Ok(Stage::RollingBack);
         }
         self.nominate(stored, view).await?;
+        self.tell_pending(stored).await?;
         stored.started_at.get_or_insert(self.cx.now);
         self.report_start(stored);
         Ok(Stage::Waiting)
@@ -185,6 +198,21 @@ impl<C: Cluster, S: StateTable, Q: Queues> Executor<'_, C, S, Q> {
                     self.publish_on(&**pod, "Nominated", text.clone()).await;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Pods that waited before and still find no place are told why.
+    async fn tell_pending(&self, stored: &Stored) -> Result<(), ClusterError> {
+        for it in stored.command.pending.iter().take(NOMINATED_EVENTS) {
+            let (namespace, name) = it.pod.split_once('/').unwrap_or_default();
+            let key = ObjectKey::namespaced(namespace, name);
+            let Some(pod) = self.cluster.get::<Pod>(&key).await?.filter(|it| !it.is_bound()) else {
+                continue;
+            };
+            let text = format!("Failed to schedule pod, {}", it.error);
+            let event = KubeEvent::on(&*pod, true, "FailedScheduling", text);
+            self.cluster.publish(event, PENDING_DEDUPE).await;
         }
         Ok(())
     }
@@ -488,6 +516,9 @@ impl<C: Cluster, S: StateTable, Q: Queues> Executor<'_, C, S, Q> {
                 ("consolidation_type", stored.command.method.consolidation_type()),
             ],
         );
+        if stored.command.method == Method::Drift {
+            backoff::failed(self.state, &stored.command.pools(), &stored.id, self.cx.now).await?;
+        }
         stored.failure = Some(problem);
         Ok(Some(Stage::RollingBack))
     }

@@ -6,6 +6,7 @@
 //! leaves a record that the next run takes up. What to do is decided by `spokeshave-disruption`; this crate reads, asks
 //! and writes.
 
+mod backoff;
 mod carry_out;
 mod pass;
 pub mod record;

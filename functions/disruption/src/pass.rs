@@ -332,9 +332,20 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
                 _ => None,
             });
         let held = (constrained && disrupting).then(|| now + IDLE);
+        // What a budget holds back may start when its window closes.
+        let closing = view
+            .pools
+            .values()
+            .filter(|_| constrained)
+            .flat_map(|it| it.nodepool.budgets())
+            .filter_map(|it| it.windows(now, now + SCHEDULE).ok())
+            .flatten()
+            .map(|it| it.to);
         nominations
             .chain(protections)
             .chain(held)
+            .chain(closing)
+            .chain(view.drift_held.values().copied())
             .filter(|due| *due > now && *due < now + SCHEDULE)
             .min()
     }

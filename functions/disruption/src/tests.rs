@@ -500,3 +500,233 @@ fn a_message_that_is_none_is_dropped_alone() {
     assert_eq!((decisions[0].action, decisions[0].object.as_str()), ("drop", "Message/bad"));
     assert!(decisions[0].error);
 }
+
+fn drift(world: &Fake, name: &str, since: i64) {
+    let mut claim: NodeClaim = world.object(&format!("claim-{name}")).expect("there");
+    claim.conditions_mut().set("Drifted", ConditionStatus::True, "AMIDrift", "AMIDrift", at(since));
+    world.add(&claim);
+}
+
+/// Three nodes whose pods fit on a fourth, which is not quiet.
+fn three_and_room() -> Fake {
+    let world = world(json!({}));
+    for name in ["a", "b", "c"] {
+        add_node(&world, name, "m5.4xlarge", &json!({}));
+        add_pod(&world, &format!("pod-{name}"), name, &json!({}));
+    }
+    add_node(&world, "room", "m5.4xlarge", &json!({"status": {"conditions": []}}));
+    world
+}
+
+fn is_deleting(world: &Fake, name: &str) -> bool {
+    let claim: NodeClaim = world.object(&format!("claim-{name}")).expect("there");
+    claim.metadata.deleting()
+}
+
+#[test] // lifecycle 25.3, case 3
+fn what_cannot_be_marked_of_a_deletion_stays_out_of_it() {
+    for call in ["patch Node/b", "patch-status NodeClaim/claim-b"] {
+        let world = three_and_room();
+        run(&world, 0);
+        assert_eq!(stages(&world), [Stage::Validating], "{call}");
+        world.fail(call, "Conflict");
+        run(&world, 15);
+        let going = ["a", "b", "c"].map(|it| is_deleting(&world, it));
+        assert_eq!(going, [true, false, true], "{call}");
+        world.mend(call);
+        run(&world, 16);
+        assert!(!is_tainted(&world, "b"), "{call}: cleaned by the next pass");
+        assert_eq!(disruption_reason(&world, "claim-b"), None, "{call}");
+        assert!(is_tainted(&world, "a") && is_tainted(&world, "c"), "{call}");
+    }
+}
+
+#[test] // lifecycle 25.3, case 4
+fn a_replacement_is_made_only_when_all_are_marked() {
+    let world = world(json!({}));
+    for name in ["a", "b"] {
+        add_node(&world, name, "m5.4xlarge", &json!({}));
+        add_pod(&world, &format!("pod-{name}"), name, &json!({}));
+    }
+    run(&world, 0);
+    world.fail("patch-status NodeClaim/claim-b", "Conflict");
+    run(&world, 15);
+    world.mend("patch-status NodeClaim/claim-b");
+    run(&world, 30);
+    let objects = world.objects.borrow();
+    assert!(!objects.keys().any(|it| it.starts_with("NodeClaim/p-")), "{:?}", objects.keys());
+    drop(objects);
+    for name in ["a", "b"] {
+        assert!(!is_tainted(&world, name) && !is_deleting(&world, name), "{name}");
+        assert_eq!(disruption_reason(&world, &format!("claim-{name}")), None, "{name}");
+    }
+}
+
+#[test] // lifecycle 25.3, case 5
+fn a_replacement_that_was_initialized_is_enough() {
+    let world = oversized();
+    run(&world, 0);
+    run(&world, 15);
+    initialize(&world);
+    world.add_json::<Node>(json!({"metadata": {"name": "new", "uid": "uid-new",
+            "labels": {labels::NODEPOOL: "p", labels::REGISTERED: "true", labels::INITIALIZED: "true"}},
+        "spec": {"providerID": "aws:///us-east-1a/i-new"},
+        "status": {"conditions": [{"type": "Ready", "status": "False"}]}}));
+    run_for(&world, "CommandProgressed", 60);
+    assert!(is_deleting(&world, "n"));
+    assert_eq!(stages(&world), []);
+}
+
+#[test] // lifecycle 25.3, case 7; 33.1, case 3
+fn only_pods_that_move_are_counted() {
+    let world = three_and_room();
+    for n in 0..4 {
+        add_pod(&world, &format!("web-{n}"), "a", &json!({}));
+    }
+    for n in 0..3 {
+        let owner =
+            json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d"}]);
+        let daemon = json!({"metadata": {"ownerReferences": owner}});
+        add_pod(&world, &format!("daemon-{n}"), "a", &daemon);
+    }
+    drift(&world, "a", -60);
+    run(&world, 0);
+    assert!(is_deleting(&world, "a"));
+    let labels = "{reason=drifted,nodepool=p,capacity_type=on-demand,consolidation_policy=,termination_mode=graceful}";
+    for (name, value) in [
+        ("karpenter_pods_disruption_initiated_total", 5),
+        ("karpenter_nodeclaims_disrupted_total", 1),
+    ] {
+        assert_eq!(world.samples(name), [format!("{name}{labels} {value}")]);
+    }
+}
+
+#[test] // lifecycle 13.1, case 8
+fn drifted_nodes_go_one_per_pass() {
+    let world = world(json!({}));
+    for (name, since) in [("a", -60), ("b", -120), ("c", -180)] {
+        add_node(&world, name, "m5.4xlarge", &json!({"status": {"conditions": []}}));
+        drift(&world, name, since);
+    }
+    for (second, going) in
+        [(0, [false, false, true]), (1, [false, true, true]), (2, [true, true, true])]
+    {
+        run(&world, second);
+        assert_eq!(["a", "b", "c"].map(|it| is_deleting(&world, it)), going, "{second}");
+        assert!(wakes(&world).contains(&1), "{second}: the next pass follows");
+    }
+}
+
+#[test] // lifecycle 22.1, case 3
+fn a_rejected_node_ends_the_pass_of_single_node_consolidation() {
+    let world = world(json!({"spec": {"disruption": {"budgets": [{"nodes": "1"}]}}}));
+    for name in ["a", "b"] {
+        add_node(&world, name, "m5.4xlarge", &json!({}));
+        // Too much for one node, so that neither fits on the other.
+        let big = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "7800m"}}}]}});
+        add_pod(&world, &format!("pod-{name}"), name, &big);
+    }
+    run(&world, 0);
+    assert_eq!(stages(&world), [Stage::Validating]);
+    let keep = json!({"metadata": {"annotations": {labels::DO_NOT_DISRUPT: "true"}}});
+    add_pod(&world, "late", "a", &keep);
+    world.events.borrow_mut().clear();
+    run(&world, 15);
+    assert_eq!((writes(&world), stages(&world)), (vec![], vec![]));
+    let events = world.events.borrow();
+    let rejected: Vec<String> = events
+        .iter()
+        .filter(|it| it.reason == "ConsolidationRejected")
+        .map(|it| format!("{}/{} {}", it.kind, it.key, it.message))
+        .collect();
+    let text =
+        "Consolidation rejected: replace: [a] -> [1 replacement], reason: churn (savings: $0.38)";
+    assert_eq!(rejected, [format!("Node/a {text}"), format!("NodeClaim/claim-a {text}")]);
+    assert_eq!(
+        world.samples("karpenter_voluntary_disruption_failed_validations_total"),
+        ["karpenter_voluntary_disruption_failed_validations_total{consolidation_type=single} 1"]
+    );
+}
+
+#[test] // lifecycle 36.1, case 1; 19, the weakness and its remedy
+fn a_pool_whose_replacements_fail_does_not_hold_up_another() {
+    let world = oversized();
+    let mut other: NodePool = world.object("p").expect("there");
+    other.metadata.name = "q".into();
+    other.metadata.uid = "uid-q".into();
+    world.add(&other);
+    add_node(
+        &world,
+        "other",
+        "m5.4xlarge",
+        &json!({"metadata": {"labels": {labels::NODEPOOL: "q"}}}),
+    );
+    let mut node: Node = world.object("other").expect("there");
+    node.metadata.labels.insert(labels::NODEPOOL.into(), "q".into());
+    world.add(&node);
+    let pinned = |pool: &str| json!({"spec": {"nodeSelector": {labels::NODEPOOL: pool}}});
+    add_pod(&world, "web", "n", &pinned("p"));
+    add_pod(&world, "api", "other", &pinned("q"));
+    drift(&world, "n", -120);
+    drift(&world, "other", -60);
+    run(&world, 0);
+    assert!(is_tainted(&world, "n") && !is_tainted(&world, "other"), "the oldest is first");
+    let name = replacement(&world).metadata.name;
+    world.objects.borrow_mut().remove(&format!("NodeClaim/{name}"));
+    run_for(&world, "CommandProgressed", 1);
+    assert!(!is_tainted(&world, "n"), "undone");
+    run(&world, 2);
+    assert!(!is_tainted(&world, "n") && is_tainted(&world, "other"), "the other pool's turn");
+    // A minute is the longest first wait; the pool is tried again then.
+    world.objects.borrow_mut().retain(|name, _| !name.starts_with("NodeClaim/q-"));
+    run_for(&world, "CommandProgressed", 3);
+    run(&world, 63);
+    assert!(is_tainted(&world, "n"));
+}
+
+#[test] // lifecycle 36.1, case 2
+fn a_command_that_succeeds_late_is_not_undone() {
+    let world = oversized();
+    run(&world, 0);
+    run(&world, 15);
+    initialize(&world);
+    run_for(&world, "CommandProgressed", 15 + 601);
+    assert!(is_deleting(&world, "n") && is_tainted(&world, "n"));
+    assert_eq!(stages(&world), []);
+}
+
+#[test] // lifecycle 25.1, step 5
+fn pods_that_stay_pending_are_told_why() {
+    let world = world(json!({}));
+    add_node(&world, "n", "m5.4xlarge", &json!({"status": {"conditions": []}}));
+    add_node(&world, "m", "m5.4xlarge", &json!({}));
+    add_pod(&world, "web", "m", &json!({}));
+    add_pod(
+        &world,
+        "stuck",
+        "",
+        &json!({"spec": {"nodeSelector": {"foo": "bar"}}, "status": {"phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}),
+    );
+    run(&world, 0);
+    run(&world, 15);
+    assert!(is_deleting(&world, "m"));
+    let events = world.events.borrow();
+    let told: Vec<&str> = events
+        .iter()
+        .filter(|it| it.reason == "FailedScheduling")
+        .map(|it| it.message.as_str())
+        .collect();
+    assert_eq!(told, ["Failed to schedule pod, label \"foo\" does not have known values"]);
+}
+
+#[test] // lifecycle 34, row 15
+fn the_end_of_a_closed_window_wakes_the_pass() {
+    let closed = json!([{"nodes": "0", "schedule": "0 9 * * *", "duration": "1h"}]);
+    let world = world(json!({"spec": {"disruption": {"budgets": closed}}}));
+    add_node(&world, "n", "m5.4xlarge", &json!({}));
+    run(&world, -20);
+    assert_eq!((stages(&world), wakes(&world)), (vec![], vec![20]));
+    run(&world, 0);
+    assert_eq!(stages(&world), [Stage::Validating]);
+}

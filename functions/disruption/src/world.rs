@@ -29,6 +29,7 @@ use spokeshave_scheduling::{
 };
 
 use crate::{
+    backoff,
     record::{Stored, read_all},
     trouble::Trouble,
 };
@@ -69,6 +70,7 @@ pub async fn read(
         note_command(node, &commands);
         note_nomination(node, &nominated);
     }
+    view.drift_held = backoff::read(state).await?;
     for name in marked_names(&view) {
         objects.mark_for_deletion(&name);
     }

@@ -240,6 +240,8 @@ pub struct View {
     pub pools: BTreeMap<String, Pool>,
     /// All PodDisruptionBudgets.
     pub pdbs: Vec<Arc<PodDisruptionBudget>>,
+    /// Pools whose drifted nodes are left alone until a moment, since their replacements failed.
+    pub drift_held: BTreeMap<String, Timestamp>,
 }
 
 impl View {
@@ -265,6 +267,7 @@ impl View {
                 .map(|it| (it.nodepool.name().to_owned(), Pool::from(it)))
                 .collect(),
             pdbs: cluster.budgets.values().cloned().collect(),
+            drift_held: BTreeMap::new(),
         }
     }
 

@@ -198,6 +198,18 @@ pub struct Placement {
     pub pods: Vec<String>,
 }
 
+/// A pod that waits, whatever becomes of the candidates.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Pending {
+    /// `namespace/name`.
+    pub pod: String,
+    pub error: String,
+}
+
+/// Stored commands stay small: so many waiting pods are noted. The burst of Karpenter's event rate limit.
+pub(crate) const MOST_PENDING: usize = 10;
+
 /// Candidates that go together, and what has to be there first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -211,6 +223,9 @@ pub struct Command {
     /// Where pods go on nodes that stay.
     #[serde(default)]
     pub placements: Vec<Placement>,
+    /// Pods that waited for a place before, and still find none.
+    #[serde(default)]
+    pub pending: Vec<Pending>,
 }
 
 impl Command {

@@ -187,6 +187,7 @@ pub fn command(
         replacements: new_claims.iter().map(|it| replacement(it)).collect(),
         saving: estimated_saving(candidates, new_claims),
         placements: simulation.placements.clone(),
+        pending: simulation.pending(),
     }
 }
 

@@ -188,6 +188,7 @@ pub fn view(pools: Vec<Pool>, mut nodes: Vec<StateNode>) -> View {
         nodes,
         pools: pools.into_iter().map(|it| (it.name().to_owned(), it)).collect(),
         pdbs: Vec::new(),
+        drift_held: BTreeMap::new(),
     }
 }
 

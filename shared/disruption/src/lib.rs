@@ -8,6 +8,7 @@
 //! Read first: [`pass::run`].
 
 pub mod allowance;
+pub mod backoff;
 pub mod balanced;
 pub mod candidates;
 pub mod cluster;

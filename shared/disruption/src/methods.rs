@@ -176,6 +176,18 @@ pub fn drift(
             found.leave(candidate, allowances.blocked_text());
             continue;
         }
+        if let Some(until) = survey.view.drift_held.get(&candidate.pool)
+            && survey.view.now < *until
+        {
+            found.leave(
+                candidate,
+                format!(
+                    "the last replacement for drift of NodePool \"{}\" failed: tried again from {until} on",
+                    candidate.pool
+                ),
+            );
+            continue;
+        }
         if watch.is_out_of_time() {
             found.stopped_at = Some(n);
             return found;

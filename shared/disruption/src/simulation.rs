@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use spokeshave_model::{InstanceType, NodeClaim, Requirements};
 
-use crate::command::Placement;
+use crate::command::{MOST_PENDING, Pending, Placement};
 
 /// Which rules a simulation follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,15 @@ impl Simulation {
             text.push_str(&format!(" and {} other(s)", bad.len() - NAMED_PODS));
         }
         Some(text)
+    }
+
+    /// Pods that waited before and find no place, the first few.
+    pub(crate) fn pending(&self) -> Vec<Pending> {
+        let waiting = self.unplaced.iter().filter(|it| it.was_pending);
+        waiting
+            .take(MOST_PENDING)
+            .map(|it| Pending { pod: it.pod.clone(), error: it.error.clone() })
+            .collect()
     }
 }
 

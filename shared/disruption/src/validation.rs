@@ -158,8 +158,9 @@ fn consolidation(
             result.reject(command, survey);
         }
         None => {
+            let pending = simulation.pending();
             let placements = simulation.placements;
-            result.command = Some(Command { placements, ..command.clone() });
+            result.command = Some(Command { placements, pending, ..command.clone() });
         }
     }
     result

@@ -1,12 +1,12 @@
 //! The invariant checker: watches what functions do, and looks at the world once it has come to rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use spokeshave_model::{
     InstanceId, Kind, NodeClaim, NodePool, ObjectKey, Uid,
-    core::{Node, Pod, PodDisruptionBudget, ReplicaSet, StatefulSet},
-    labels,
+    core::{Node, Pod, PodDisruptionBudget, ReplicaSet, StatefulSet, VolumeAttachment},
+    labels, pod_classes,
 };
 use spokeshave_ports::Concern;
 
@@ -15,6 +15,9 @@ use crate::{kubernetes, world::Inner};
 /// An instance without a claim for longer than this has been leaked: the launch time-out (5 minutes), two rounds of
 /// collection (2 minutes each), and a dead handler's message coming back (6 minutes).
 const LEAK: SignedDuration = SignedDuration::from_mins(20);
+
+/// Partition of the state table in which disruption keeps its commands.
+const COMMANDS: &str = "command";
 
 /// Called when an instance was launched.
 pub fn launched(world: &mut Inner, id: &InstanceId) {
@@ -239,6 +242,7 @@ pub fn at_rest(world: &mut Inner) {
             found.push(("stale-node", node.reference(), format!("its instance {id} is gone")));
         }
     }
+    unfinished(world, &mut found);
     for set in world.store.list::<ReplicaSet>().filter(|it| !it.metadata.deleting()) {
         let have = living(world, &set.metadata.uid);
         let wanted = set.spec.replicas.unwrap_or(1);
@@ -260,6 +264,53 @@ pub fn at_rest(world: &mut Inner) {
     }
     for (rule, object, detail) in found {
         world.violation(rule, object, detail);
+    }
+}
+
+/// Every disruption command has ended, done or undone, and whatever is being removed waits for pods or volumes only.
+fn unfinished(world: &Inner, found: &mut Vec<(&'static str, String, String)>) {
+    let live = |it: &spokeshave_ports::Record| it.expires_at.is_none_or(|at| at > world.now);
+    for (key, record) in
+        world.table.iter().filter(|(key, it)| key.partition == COMMANDS && live(it))
+    {
+        let stage = record.data.get("stage").and_then(serde_json::Value::as_str);
+        if stage != Some("Done") {
+            let detail = format!("stays at {}", stage.unwrap_or("an unknown stage"));
+            found.push(("unfinished-command", format!("Command/{}", key.sort), detail));
+        }
+    }
+    let claims: BTreeMap<_, _> = world
+        .store
+        .list::<NodeClaim>()
+        .filter(|it| !it.status.provider_id.is_empty())
+        .map(|it| (it.status.provider_id.clone(), it))
+        .collect();
+    let taint = pod_classes::disrupted_taint();
+    let mut held = BTreeSet::new();
+    for node in world.store.list::<Node>() {
+        let claim = claims.get(&node.spec.provider_id);
+        let going = node.metadata.deleting() || claim.is_some_and(|it| it.metadata.deleting());
+        if !going && claim.is_some() && node.spec.taints.iter().any(|it| it.matches(&taint)) {
+            found.push(("left-taint", node.reference(), "nothing disrupts it any more".into()));
+        }
+        let name = &node.metadata.name;
+        let waits =
+            world.store.list::<Pod>().any(|it| {
+                it.spec.node_name == *name && pod_classes::is_waiting_for_eviction(&it, world.now)
+            }) || world.store.list::<VolumeAttachment>().any(|it| it.spec.node_name == *name);
+        if waits {
+            held.extend(claim.map(|it| it.reference()));
+        } else if going {
+            let detail = "no pod and no volume holds it".to_owned();
+            found.push(("stuck-termination", node.reference(), detail));
+        }
+    }
+    for claim in world.store.list::<NodeClaim>().filter(|it| it.metadata.deleting()) {
+        let reference = claim.reference();
+        if !held.contains(&reference) && claim.is_managed() {
+            let detail = "no pod and no volume holds it".to_owned();
+            found.push(("stuck-termination", reference, detail));
+        }
     }
 }
 
