@@ -32,7 +32,7 @@ pub async fn failed(
     now: Timestamp,
 ) -> Result<(), StateError> {
     for pool in pools {
-        let key = StateKey::new(DRIFT, *pool);
+        let key = StateKey::new(DRIFT, pool);
         let before =
             state.read(&key).await?.and_then(|it| serde_json::from_value::<BackOff>(it.data).ok());
         let after = after_failure(before, seed(command), now);
@@ -49,7 +49,7 @@ pub async fn failed(
 /// When the table does not answer.
 pub async fn succeeded(state: &impl StateTable, pools: &[&str]) -> Result<(), StateError> {
     for pool in pools {
-        let key = StateKey::new(DRIFT, *pool);
+        let key = StateKey::new(DRIFT, pool);
         if state.read(&key).await?.is_some() {
             state.remove(&key, When::Always).await?;
         }

@@ -312,6 +312,15 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         object: &str,
         scene: &Scene<'_>,
     ) -> Result<(), Trouble> {
+        // Two runs may have come here with the same copy of the claim: the later one has nothing to do.
+        if let Some(claim) = scene.claim.as_ref().filter(|it| !is_terminating(it))
+            && let Some(fresh) = self.cluster.get::<NodeClaim>(&claim.key()).await?
+            && fresh.metadata.uid == claim.metadata.uid
+            && is_terminating(&fresh)
+        {
+            self.instances.borrow_mut().insert(id.clone(), Instance::ShuttingDown);
+            return Ok(());
+        }
         let result = self.ec2.terminate_instances(std::slice::from_ref(id)).await;
         match result {
             Err(error) if error.is_not_found() => {}
@@ -393,6 +402,10 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         }
         Ok(())
     }
+}
+
+fn is_terminating(claim: &NodeClaim) -> bool {
+    claim.is_true(NodeClaim::INSTANCE_TERMINATING)
 }
 
 /// What was read for one look.

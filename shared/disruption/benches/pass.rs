@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use spokeshave_disruption::{
     Method, Scheduler, View, candidates::Survey, memory::Memory, methods::NoLimit, pass,
 };
@@ -12,7 +12,7 @@ use spokeshave_model::{
     Settings,
     core::{Node, Pod},
     labels,
-    meta::from_value,
+    meta::{apply_merge_patch, from_value},
 };
 use spokeshave_scheduling::{ClusterView, Object, Options, PoolInput};
 
@@ -75,6 +75,11 @@ fn instance_types() -> Arc<[Arc<InstanceType>]> {
 
 /// Nodes of 16 cpu whose pods leave `free` thousandths of a cpu each.
 fn cluster(pod_cpu: &str, policy: &str) -> (ClusterView, Vec<PoolInput>) {
+    cluster_of(pod_cpu, policy, &json!({}))
+}
+
+/// The same with these fields in every pod's spec.
+fn cluster_of(pod_cpu: &str, policy: &str, spec: &Value) -> (ClusterView, Vec<PoolInput>) {
     let nodepool: NodePool = from_value(json!({"metadata": {"name": "p", "uid": "p"}, "spec": {
         "template": {"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}, "requirements": []}},
         "disruption": {"consolidateAfter": "0s", "consolidationPolicy": policy, "budgets": [{"nodes": "100%"}]}}}))
@@ -105,12 +110,12 @@ fn cluster(pod_cpu: &str, policy: &str) -> (ClusterView, Vec<PoolInput>) {
         objects.push(Object::from(Arc::new(claim)));
         for p in 0..PODS_PER_NODE {
             let app = format!("app{}", (n * PODS_PER_NODE + p) % 200);
-            let pod: Pod = from_value(json!({"metadata": {"name": format!("p{n}-{p}"), "namespace": "ns", "uid": format!("p{n}-{p}"),
+            let mut pod = json!({"metadata": {"name": format!("p{n}-{p}"), "namespace": "ns", "uid": format!("p{n}-{p}"),
                 "labels": {"app": app}, "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r"}]},
                 "spec": {"nodeName": name, "containers": [{"name": "c", "resources": {"requests": {"cpu": pod_cpu, "memory": "1Gi"}}}]},
-                "status": {"phase": "Running"}}))
-            .unwrap_or_default();
-            objects.push(Object::from(Arc::new(pod)));
+                "status": {"phase": "Running"}});
+            apply_merge_patch(&mut pod, &json!({"spec": spec}));
+            objects.push(Object::from(Arc::new(from_value::<Pod>(pod).unwrap_or_default())));
         }
     }
     let pools =
@@ -150,6 +155,17 @@ fn many_can_go(bencher: divan::Bencher<'_, '_>) {
 #[divan::bench(sample_count = 1, sample_size = 1)]
 fn none_can_go(bencher: divan::Bencher<'_, '_>) {
     let (cluster, pools) = cluster("790m", "WhenEmptyOrUnderutilized");
+    bencher.bench_local(|| pass_over(&cluster, &pools));
+}
+
+/// The same, and every pod wants to be spread over zones and away from its like.
+#[divan::bench(sample_count = 1, sample_size = 1)]
+fn none_can_go_spread(bencher: divan::Bencher<'_, '_>) {
+    let of_app = json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]});
+    let spread = |key: &str| json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": of_app});
+    let spec =
+        json!({"topologySpreadConstraints": [spread(labels::ZONE), spread(labels::HOSTNAME)]});
+    let (cluster, pools) = cluster_of("790m", "WhenEmptyOrUnderutilized", &spec);
     bencher.bench_local(|| pass_over(&cluster, &pools));
 }
 
