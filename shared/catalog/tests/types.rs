@@ -768,3 +768,39 @@ fn estimated_spot_prices_are_the_same_every_time() {
     }
     assert_eq!(builtin::regions().len(), 30);
 }
+
+#[test] // aws-nodeclass 7, cases 8 and 9; 13, case 6
+fn expressions_of_the_node_class() {
+    let expressions = |kubelet: Value, name: &str| {
+        let class = with_kubelet("AL2023", kubelet);
+        let mut settings = Settings::default();
+        settings.gates.node_class_cel = true;
+        let view = MarketView::new(&settings, now());
+        let catalog = Catalog::builtin("us-east-1").expect("built in");
+        let mut resolved = catalog.resolve(&class, &view, |it| it == name).expect("resolves");
+        assert!(resolved.dropped.is_empty());
+        resolved.types.pop().expect("one type")
+    };
+    let reserved = json!({"kubeReserved": {
+        "cpu": "vcpus * 7",
+        "memory": "max_pods * 11 + 255",
+        "ephemeral-storage": "2 + 1",
+    }});
+    let it = expressions(reserved, "m5.2xlarge");
+    assert_eq!(it.capacity.get("pods"), amount("58"));
+    let kube = &it.overhead.kube_reserved;
+    assert_eq!((kube.get("cpu"), kube.get("memory")), (amount("60m"), amount("896Mi")));
+    assert_eq!(kube.get("ephemeral-storage"), amount("3Gi"));
+    let it =
+        expressions(json!({"kubeReserved": {"cpu": "vcpus * 10", "memory": "0"}}), "m5.2xlarge");
+    let kube = &it.overhead.kube_reserved;
+    assert_eq!((kube.get("cpu"), kube.get("memory")), (amount("80m"), amount("0")));
+    for (name, pods) in [("m5.xlarge", "58"), ("m5.4xlarge", "110")] {
+        let it = expressions(json!({"maxPods": "vcpus > 8 ? 110 : 58"}), name);
+        assert_eq!(it.capacity.get("pods"), amount(pods), "{name}");
+    }
+    // Windows knows no limit by network interfaces: one pod count for every type.
+    for name in ["m5.large", "m5.xlarge"] {
+        assert_eq!(one(&class("Windows2022"), name).capacity.get("pods"), amount("110"), "{name}");
+    }
+}

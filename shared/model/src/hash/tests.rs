@@ -329,3 +329,21 @@ fn v4_is_v5_without_the_bundle() {
     let parts = [class_spec(&class.spec, None).pointed_to(), text("AL2023")];
     assert_eq!(ec2_node_class_v4(&class), Some(list(parts).to_string()));
 }
+
+#[test] // aws-nodeclass 17, case 8
+fn primitives() {
+    for (value, want) in [
+        ("", 14_695_981_039_346_656_037),
+        ("a", 12_638_153_115_695_167_422),
+        ("Custom", 16_843_204_617_627_660_836),
+        ("null", 13_728_408_170_730_661_446),
+    ] {
+        assert_eq!(text(value), want, "{value:?}");
+    }
+    assert_eq!(int64(1), 16_390_143_479_181_108_970);
+    assert_eq!(boolean(true), 12_638_153_115_695_167_454);
+    assert_eq!(
+        texts(&[("team".to_owned(), "a".to_owned())].into_iter().collect()),
+        5_678_614_363_990_723_190
+    );
+}
