@@ -131,16 +131,7 @@ pub(crate) async fn run(
     cx: &Invocation<'_>,
 ) -> Result<(), TryAgain> {
     let known_before = list_claims(cluster, cx).await?;
-    let filters = [
-        Filter::new("tag-key", &[TAG_NODEPOOL]),
-        Filter::new("tag-key", &[TAG_NODECLASS]),
-        Filter::new(&format!("tag:{}", labels::TAG_CLUSTER_NAME), &[&cx.settings.cluster_name]),
-        Filter::new(
-            "instance-state-name",
-            &["pending", "running", "stopping", "stopped", "shutting-down"],
-        ),
-    ];
-    let instances = match ec2.find_instances(&filters).await {
+    let instances = match instances_of_cluster(ec2, &cx.settings.cluster_name).await {
         Ok(instances) => instances,
         Err(error) => return failed("ec2:DescribeInstances", &error, cx),
     };
@@ -148,6 +139,33 @@ pub(crate) async fn run(
     let lost = claims_without_instance(&known_before, &instances, cluster, ec2, cx).await;
     let leaked = instances_without_claim(&instances, &known_after, cluster, ec2, state, cx).await;
     lost.and(leaked)
+}
+
+/// The instances of a cluster, by either of the tags that say so, each once.
+///
+/// DIFFERENCE: Karpenter v1 sees only instances that have `eks:eks-cluster-name`, which those of older versions get after
+/// they have registered: one that leaked before would never be collected.
+async fn instances_of_cluster(ec2: &impl Ec2, cluster: &str) -> Result<Vec<Instance>, AwsError> {
+    let mut by_id: BTreeMap<InstanceId, Instance> = BTreeMap::new();
+    for tag in [labels::TAG_CLUSTER_NAME, labels::TAG_MANAGED_BY] {
+        let filters = [
+            Filter::new("tag-key", &[TAG_NODEPOOL]),
+            Filter::new("tag-key", &[TAG_NODECLASS]),
+            Filter::new(&format!("tag:{tag}"), &[cluster]),
+            Filter::new(
+                "instance-state-name",
+                &["pending", "running", "stopping", "stopped", "shutting-down"],
+            ),
+        ];
+        by_id.extend(ec2.find_instances(&filters).await?.into_iter().map(|it| (it.id.clone(), it)));
+    }
+    Ok(by_id.into_values().collect())
+}
+
+/// Whether an instance says that it belongs to the cluster. Where both tags are, the newer one counts.
+fn belongs_to(instance: &Instance, cluster: &str) -> bool {
+    let named = |tag: &str| instance.tags.get(tag).map(String::as_str);
+    named(labels::TAG_CLUSTER_NAME).or_else(|| named(labels::TAG_MANAGED_BY)) == Some(cluster)
 }
 
 async fn list_claims(
@@ -272,7 +290,7 @@ async fn instances_without_claim(
         claims.iter().filter_map(|it| it.instance_id.as_ref()).collect();
     // Nobody else's, whatever the answer holds.
     let ours = |it: &&Instance| {
-        it.tags.get(labels::TAG_CLUSTER_NAME) == Some(&cx.settings.cluster_name)
+        belongs_to(it, &cx.settings.cluster_name)
             && it.tags.contains_key(TAG_NODEPOOL)
             && it.tags.contains_key(TAG_NODECLASS)
     };

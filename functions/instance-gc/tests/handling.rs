@@ -142,6 +142,16 @@ fn instances_without_a_claim() {
     other_cluster.tags.insert("eks:eks-cluster-name".into(), "demo2".into());
     let mut no_class = instance("i-1", 900, &named);
     no_class.tags.remove("karpenter.k8s.aws/ec2nodeclass");
+    let old = |cluster: &str| {
+        let mut old = instance("i-1", 900, &named);
+        old.tags.remove("eks:eks-cluster-name");
+        old.tags.insert("karpenter.sh/managed-by".into(), cluster.into());
+        old
+    };
+    let mut moved = old("demo");
+    moved.tags.insert("eks:eks-cluster-name".into(), "demo2".into());
+    let mut both = old("demo");
+    both.tags.insert("eks:eks-cluster-name".into(), "demo".into());
     let goes = vec!["terminate i-1".to_owned()];
     for (what, instance, expected) in [
         ("29 s old", instance("i-1", 29, &named), vec![]),
@@ -154,6 +164,10 @@ fn instances_without_a_claim() {
         ("pending", with("pending"), goes.clone()),
         ("of another cluster", other_cluster, vec![]),
         ("without the class's tag", no_class, vec![]),
+        ("of a version before v1", old("demo"), goes.clone()),
+        ("of such a version and another cluster", old("demo2"), vec![]),
+        ("with both tags that disagree", moved, vec![]),
+        ("with both tags", both, goes.clone()),
     ] {
         let world = Fake::at(now());
         world.instances.replace(vec![instance]);
