@@ -248,7 +248,8 @@ fn doctor_looks_into_the_cluster() {
     ];
     let (status, answer, error) = spokeshave(&arguments);
     assert_eq!((status, error.as_str()), (1, ""));
-    assert_eq!(findings(&answer, "apiServer"), [("prod", "ok", "v1.34.2")]);
+    let [(subject, "ok", version)] = findings(&answer, "apiServer")[..] else { panic!("{answer}") };
+    assert!(subject == "prod" && version.starts_with("v1."), "{version}");
     let entries = findings(&answer, "accessEntry");
     assert_eq!(entries.len(), 13);
     assert!(entries.iter().all(|it| it.1 == "ok"), "{entries:?}");

@@ -337,3 +337,101 @@ fn the_chart_binds_the_groups_of_the_access_entries() {
         }
     }
 }
+
+/// Logical names that the metrics of an alarm are about, with the metric's name.
+fn watched(alarm: &Value) -> Vec<(String, String)> {
+    let one = |metric: &Value| {
+        let name = metric["MetricName"].as_str().unwrap_or_default().to_owned();
+        let value = metric["Dimensions"][0]["Value"].as_str().unwrap_or_default();
+        (name, value.split('.').next().unwrap_or_default().to_owned())
+    };
+    match alarm["Metrics"].as_array() {
+        None => vec![one(alarm)],
+        Some(metrics) => metrics
+            .iter()
+            .map(|it| &it["MetricStat"]["Metric"])
+            .filter(|it| !it.is_null())
+            .map(one)
+            .collect(),
+    }
+}
+
+#[test] // B-094
+fn alarms_watch_every_queue_and_function() {
+    let template = template();
+    let alarms = resources(&template, "AWS::CloudWatch::Alarm");
+    assert!(alarms.len() <= 15, "{}", alarms.len());
+    let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, alarm) in &alarms {
+        // CloudWatch takes ten metrics in one alarm.
+        let watched = watched(alarm);
+        assert!(watched.len() < 10, "{name}");
+        for (metric, what) in watched {
+            let known = what.is_empty()
+                || what == "ClusterName"
+                || template["Resources"].get(&what).is_some();
+            assert!(known, "{name} watches {what}, which is not there");
+            assert!(seen.entry(metric).or_default().insert(what), "{name}");
+        }
+        assert_eq!(alarm["AlarmActions"][0], "HasAlarmTopic", "{name}");
+        assert!(template["Resources"][name]["Condition"].is_string(), "{name}");
+    }
+    let functions: BTreeSet<String> = Concern::ALL.iter().map(|it| pascal(*it)).collect();
+    assert_eq!(seen["Errors"], functions);
+    let queues = resources(&template, "AWS::SQS::Queue");
+    let dead: BTreeSet<String> = queues
+        .keys()
+        .filter(|it| it.ends_with("DeadLetters") || *it == "UndeliveredQueue")
+        .cloned()
+        .collect();
+    assert_eq!(seen["ApproximateNumberOfMessagesVisible"], dead);
+    // Whoever may not wake itself would be stopped by Lambda when it did.
+    let exempt = |name: &str| properties(&template, name).get("RecursiveLoop").is_some();
+    let stopped: BTreeSet<String> = functions.iter().filter(|it| !exempt(it)).cloned().collect();
+    assert_eq!(seen["RecursiveInvocationsDropped"], stopped);
+    assert!(seen["ApproximateAgeOfOldestMessage"].contains("InterruptionQueue"));
+}
+
+#[test]
+fn the_dashboard_is_json_with_karpenter_s_metrics() {
+    let template = template();
+    let body = properties(&template, "Dashboard")["DashboardBody"].as_str().expect("a text");
+    let body: Value = serde_json::from_str(body).expect("JSON");
+    assert_eq!(body["widgets"].as_array().map(Vec::len), Some(4));
+    assert!(body.to_string().contains("karpenter_nodeclaims_created_total"));
+}
+
+#[test]
+fn settings_come_from_the_parameters_that_their_page_names() {
+    let template = template();
+    let variables =
+        template["Globals"]["Function"]["Environment"]["Variables"].as_object().expect("variables");
+    for setting in spokeshave_model::settings::registry::ALL {
+        if setting.parameter.is_empty() {
+            continue;
+        }
+        let parameter = &template["Parameters"][setting.parameter];
+        assert!(parameter.is_object(), "{}", setting.parameter);
+        let given = variables
+            .get(setting.name)
+            .and_then(Value::as_str)
+            .unwrap_or_else(|| panic!("{}", setting.name));
+        if setting.name == "INTERRUPTION_QUEUE" {
+            continue;
+        }
+        assert_eq!(given, setting.parameter, "{}", setting.name);
+        // The stack's default is the function's.
+        let default = match &parameter["Default"] {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
+            other => other.to_string(),
+        };
+        assert_eq!(default, setting.default, "{}", setting.name);
+    }
+    // Nothing is given that no function reads.
+    let own = ["EVENT_BUS", "LOG_LEVEL", "STACK_NAME", "STATE_TABLE"];
+    for name in variables.keys() {
+        let known = spokeshave_model::settings::registry::ALL.iter().any(|it| it.name == name);
+        assert!(known || own.contains(&name.as_str()), "{name}");
+    }
+}

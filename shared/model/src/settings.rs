@@ -1,5 +1,7 @@
 //! Settings by their environment names, and feature gates. Reading the environment is the caller's work.
 
+pub mod registry;
+
 use jiff::SignedDuration;
 
 use crate::duration::parse_go;

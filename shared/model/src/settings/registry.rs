@@ -1,0 +1,188 @@
+//! What each setting is, for documentation. [`super::Settings::set`] is what counts; tests keep the two together.
+
+/// A setting by its environment name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Described {
+    pub name: &'static str,
+    /// As it would be written; empty when nothing is set.
+    pub default: &'static str,
+    /// Parameter of `template.yaml` that gives it to the functions; empty when the stack sets it itself, or nobody does.
+    pub parameter: &'static str,
+    pub meaning: &'static str,
+}
+
+const fn described(
+    name: &'static str,
+    default: &'static str,
+    parameter: &'static str,
+    meaning: &'static str,
+) -> Described {
+    Described { name, default, parameter, meaning }
+}
+
+/// Every setting, in the order in which a person looks for it.
+pub const ALL: &[Described] = &[
+    described(
+        "CLUSTER_NAME",
+        "",
+        "ClusterName",
+        "Name of the EKS cluster; without one a function refuses to start",
+    ),
+    described(
+        "CLUSTER_ENDPOINT",
+        "",
+        "ClusterEndpoint",
+        "URL of the API server; asked of EKS when empty",
+    ),
+    described(
+        "CLUSTER_CA_BUNDLE",
+        "",
+        "ClusterCABundle",
+        "Certificate authority of the API server in base64; asked of EKS when empty",
+    ),
+    described(
+        "INTERRUPTION_QUEUE",
+        "",
+        "InterruptionQueueName",
+        "Name of the interruption queue; the stack wires its own",
+    ),
+    described(
+        "FEATURE_GATES",
+        "",
+        "FeatureGates",
+        "`Name=true` or `Name=false`, separated by commas, merged over the defaults below; unknown names are ignored",
+    ),
+    described("AWS_FEATURE_GATES", "", "", "The same, as Karpenter for AWS calls it"),
+    described(
+        "BATCH_MAX_DURATION",
+        "10s",
+        "BatchMaxDuration",
+        "Longest time that pending pods are gathered before they are planned together",
+    ),
+    described(
+        "BATCH_IDLE_DURATION",
+        "1s",
+        "BatchIdleDuration",
+        "Pending pods are gathered until none has come for so long",
+    ),
+    described(
+        "PREFERENCE_POLICY",
+        "Respect",
+        "PreferencePolicy",
+        "`Respect` or `Ignore`: preferred affinities and `ScheduleAnyway` spreads",
+    ),
+    described(
+        "MIN_VALUES_POLICY",
+        "Strict",
+        "MinValuesPolicy",
+        "`Strict` or `BestEffort`: `minValues` of a NodePool's requirements",
+    ),
+    described(
+        "IGNORE_DRA_REQUESTS",
+        "true",
+        "IgnoreDRARequests",
+        "Whether pods with resource claims are planned as if they had none",
+    ),
+    described(
+        "SCHEDULER_CONFIG",
+        "",
+        "",
+        "Defaults of the cluster's own scheduler for topology spread, as in its configuration file",
+    ),
+    described(
+        "VM_MEMORY_OVERHEAD_PERCENT",
+        "0.075",
+        "VMMemoryOverheadPercent",
+        "Fraction of an instance's memory that the hypervisor takes, where the real figure is not known yet",
+    ),
+    described(
+        "RESERVED_ENIS",
+        "0",
+        "ReservedENIs",
+        "Network interfaces that are left out when pods per node are counted",
+    ),
+    described(
+        "ISOLATED_VPC",
+        "false",
+        "IsolatedVPC",
+        "No price list and no clean-up of instance profiles: neither service can be reached",
+    ),
+    described(
+        "EKS_CONTROL_PLANE",
+        "false",
+        "",
+        "Accepted for compatibility; the end point is always asked of EKS when it is not given",
+    ),
+    described(
+        "DISABLE_DRY_RUN",
+        "false",
+        "DisableDryRun",
+        "No dry runs of CreateFleet, RunInstances and CreateLaunchTemplate when an EC2NodeClass is validated",
+    ),
+    described("ENABLE_ZONAL_SHIFT", "false", "", "Accepted for compatibility"),
+    described("AMI_REFRESH_INTERVAL", "1m", "", "How often images are resolved anew, at least 60s"),
+    described(
+        "SUBNET_REFRESH_INTERVAL",
+        "1m",
+        "",
+        "How often subnets are resolved anew, at least 60s",
+    ),
+    described("AWS_REGION", "us-east-1", "", "Region; Lambda sets it"),
+    described("AWS_ACCOUNT_ID", "", "", "Account; the stack sets it"),
+    described(
+        "SPOKESHAVE_EC2",
+        "ec2",
+        "",
+        "`ec2`, or `kwok` for instances that exist only in the state table",
+    ),
+];
+
+/// The feature gates and whether each is on by default.
+pub const GATES: &[(&str, bool, &str)] = &[
+    ("NodeRepair", false, "nodes whose conditions say that they are broken are replaced"),
+    ("ReservedCapacity", true, "capacity reservations that an EC2NodeClass selects are used first"),
+    ("SpotToSpotConsolidation", false, "a spot node may be replaced by a cheaper spot node"),
+    ("NodeOverlay", false, "NodeOverlays change prices and capacities of instance types"),
+    ("StaticCapacity", false, "NodePools with `replicas` keep as many nodes, pods or no pods"),
+    ("CapacityBuffer", false, "CapacityBuffers keep room for pods that do not exist yet"),
+    (
+        "NodeClassCEL",
+        false,
+        "expressions in user data of an EC2NodeClass are evaluated for each node",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Settings, *};
+
+    #[test]
+    fn every_setting_is_described_with_its_default() {
+        let source = include_str!("../settings.rs");
+        for it in ALL {
+            let mut settings = Settings::default();
+            assert_eq!(settings.set(it.name, it.default), Ok(true), "{}", it.name);
+            assert_eq!(settings, Settings::default(), "{}", it.name);
+        }
+        // Arms of the one match over names.
+        let arms = source.split("match name {").nth(1).expect("the match");
+        let arms = arms.split("_ => return Ok(false)").next().expect("its end");
+        for name in arms.split('"').filter(|it| {
+            it.contains('_')
+                && it.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_' || byte == b'2')
+        }) {
+            assert!(ALL.iter().any(|it| it.name == name), "{name} is not described");
+        }
+    }
+
+    #[test]
+    fn every_gate_is_described_with_its_default() {
+        for (name, default, _) in GATES {
+            let mut gates = super::super::FeatureGates::default();
+            gates.merge(&format!("{name}={default}")).expect("known");
+            assert_eq!(gates, super::super::FeatureGates::default(), "{name}");
+            gates.merge(&format!("{name}={}", !default)).expect("known");
+            assert_ne!(gates, super::super::FeatureGates::default(), "{name} changes nothing");
+        }
+    }
+}
