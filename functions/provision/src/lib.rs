@@ -79,7 +79,10 @@ pub async fn handle(
     }
     let failures = valid.iter().filter(|it| it.1.reason == RETRY).map(|it| it.1.depth).max();
     let seed: Vec<&str> = valid.iter().map(|it| it.0.message_id.as_str()).collect();
-    match run(&valid, &seed, cluster, state, queues, cx).await {
+    let mut view = world::take_kept();
+    let ended = run(&valid, &seed, &mut view, cluster, state, queues, cx).await;
+    world::keep(view);
+    match ended {
         Ok(()) => {}
         Err(trouble) => {
             cx.decide(Decision::new("retry", "Provisioner/plan", chain(&trouble)).as_error());
@@ -100,6 +103,7 @@ fn named(kind: &str, name: &str) -> Key {
 async fn run(
     valid: &[(&SqsRecord, Work)],
     seed: &[&str],
+    view: &mut ClusterView,
     cluster: &impl Cluster,
     state: &impl StateTable,
     queues: &impl Queues,
@@ -125,14 +129,14 @@ async fn run(
     let orders = records::orders(state, &gone, cx.now).await?;
     let depth = valid.iter().map(|it| it.1.depth).max().unwrap_or(0);
     let mut reads = 0;
-    let mut view = loop {
+    loop {
         let spread = !options.default_spread.is_empty();
-        let (view, versions) = world::cluster_view(cluster, settings.gates, spread).await?;
+        let versions = world::follow(view, cluster, settings.gates, spread).await?;
         reads += 1;
         // Nothing is planned from a view that is older than what the messages speak of.
         let mut keys = valid.iter().flat_map(|it| &it.1.keys);
-        if depth >= GIVE_UP || keys.all(|it| versions.has_reached(it)) {
-            break view;
+        if depth >= GIVE_UP || keys.all(|it| versions.has_reached(it, view)) {
+            break;
         }
         if reads == READS {
             cx.decide(Decision::new(
@@ -145,24 +149,25 @@ async fn run(
             queues.send(Concern::Provision, &work, CATCH_UP, "pass").await?;
             return Ok(());
         }
-    };
-    if !catch_up(&mut view, &orders, cluster).await? {
+    }
+    if !catch_up(view, &orders, cluster).await? {
         let due = cx.now.saturating_add(CATCH_UP).unwrap_or(cx.now);
         wake(state, queues, "Orders", due, depth, cx).await;
         return Ok(());
     }
-    let (pending, ignored) = eligibility::pending(&view);
+    let view = &*view;
+    let (pending, ignored) = eligibility::pending(view);
     report_ignored(&ignored, cluster, cx).await;
-    let displaced = eligibility::displaced(&view, cx.now);
-    let scaled = statics::scale(&view, seed, cluster, state, queues, cx).await?;
+    let displaced = eligibility::displaced(view, cx.now);
+    let scaled = statics::scale(view, seed, cluster, state, queues, cx).await?;
     let placeholders = if settings.gates.capacity_buffer {
-        spokeshave_scheduling::buffers::virtual_pods(&view)
+        spokeshave_scheduling::buffers::virtual_pods(view)
     } else {
         Vec::new()
     };
     if pending.is_empty() && displaced.is_empty() && placeholders.is_empty() {
         if settings.gates.capacity_buffer {
-            buffers::write_status(&view, None, cluster, cx).await?;
+            buffers::write_status(view, None, cluster, cx).await?;
         }
         records::finish_run(state, cx.now).await?;
         if scaled {
@@ -171,7 +176,7 @@ async fn run(
         }
         return Ok(());
     }
-    let market = world::market(&view, state, settings, cx.now).await?;
+    let market = world::market(view, state, settings, cx.now).await?;
     let mut batch = Batch {
         displaced: displaced.iter().map(|it| it.key()).collect(),
         pods: pending.iter().chain(&placeholders).chain(&displaced).cloned().collect(),
@@ -179,7 +184,7 @@ async fn run(
         reserved: ReservedMode::Strict,
         ..Batch::default()
     };
-    let mut solution = plan(&view, &market, &options, &batch, cx.now);
+    let mut solution = plan(view, &market, &options, &batch, cx.now);
     for _ in 0..ATTEMPTS {
         let real = |it: &&ExistingPlacement| it.pods.iter().any(|it| !is_virtual(it));
         for it in solution.existing.iter().filter(|it| !it.node.is_empty()).filter(real) {
@@ -193,14 +198,14 @@ async fn run(
         }
         cx.decide(Decision::new("replan", "Provisioner/plan", "disruption has taken a node"));
         batch.without = commanded;
-        solution = plan(&view, &market, &options, &batch, cx.now);
+        solution = plan(view, &market, &options, &batch, cx.now);
     }
-    report(&view, &solution, &pending, cluster, cx).await;
+    report(view, &solution, &pending, cluster, cx).await;
     if settings.gates.capacity_buffer {
-        buffers::write_status(&view, Some(&solution), cluster, cx).await?;
+        buffers::write_status(view, Some(&solution), cluster, cx).await?;
     }
     let unfinished =
-        create_claims(&solution, &view, seed, cluster, state, queues, cx).await? || scaled;
+        create_claims(&solution, view, seed, cluster, state, queues, cx).await? || scaled;
     records::finish_run(state, cx.now).await?;
     wake_later(&solution, &market, unfinished, depth, state, queues, cx).await;
     Ok(())

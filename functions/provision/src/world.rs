@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use jiff::Timestamp;
@@ -20,7 +20,7 @@ use spokeshave_model::{
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Key, Selector, StateError, StateTable, chain,
 };
-use spokeshave_scheduling::{ClusterView, Object, PoolInput, overlays};
+use spokeshave_scheduling::{ClusterView, Kept, Object, PoolInput, overlays};
 
 /// Why a run cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -33,30 +33,48 @@ pub enum Trouble {
     Queue(#[from] AwsError),
 }
 
-/// Everything that planning reads of the cluster. Claims and nodes come before pods: a pod that is bound in between is
-/// counted nowhere, and at worst too few nodes are planned, which the next run mends.
+/// The view that the last run of this environment ended with: what the next one starts from.
+///
+/// It makes runs fast, never right: every run lists everything, and the view is made to say what the lists say.
+static KEPT: Mutex<Option<ClusterView>> = Mutex::new(None);
+
+/// Takes the kept view; an empty one where there is none.
+pub fn take_kept() -> ClusterView {
+    KEPT.lock().ok().and_then(|mut it| it.take()).unwrap_or_default()
+}
+
+/// Keeps a view for the next run.
+pub fn keep(view: ClusterView) {
+    if let Ok(mut kept) = KEPT.lock() {
+        *kept = Some(view);
+    }
+}
+
+/// Reads everything that planning reads of the cluster into `view`, which follows what has changed since it was read last.
+/// Claims and nodes come before pods: a pod that is bound in between is counted nowhere, and at worst too few nodes are
+/// planned, which the next run mends.
 ///
 /// # Errors
 /// When the API server does not answer. Kinds that are not served count as empty.
-pub async fn cluster_view(
+pub async fn follow(
+    view: &mut ClusterView,
     cluster: &impl Cluster,
     gates: FeatureGates,
     default_spread: bool,
-) -> Result<(ClusterView, Versions), ClusterError> {
-    async fn all<K: Kind>(
+) -> Result<Versions, ClusterError> {
+    async fn all<K: Kept>(
         cluster: &impl Cluster,
-        (objects, versions): &mut (Vec<Object>, Versions),
+        (view, versions): &mut (&mut ClusterView, Versions),
     ) -> Result<(), ClusterError>
     where
         Object: From<Arc<K>>,
     {
-        for object in cluster.list::<K>(&Selector::all()).await? {
-            versions.note(&*object);
-            objects.push(Object::from(object));
-        }
+        let list = cluster.list::<K>(&Selector::all()).await?;
+        versions.note(&list);
+        view.follow(&list);
         Ok(())
     }
-    let mut read = (Vec::new(), Versions::default());
+    let mut read = (view, Versions::default());
     let it = &mut read;
     all::<NodeClaim>(cluster, it).await?;
     all::<Node>(cluster, it).await?;
@@ -87,40 +105,47 @@ pub async fn cluster_view(
         all::<ReplicationController>(cluster, it).await?;
         all::<Service>(cluster, it).await?;
     }
-    Ok((ClusterView::new(read.0), read.1))
+    Ok(read.1)
 }
 
-/// The resource versions that a read saw, to tell whether it has caught up with what a message speaks of.
+/// How new a read was, to tell whether it has caught up with what a message speaks of.
 #[derive(Clone, Debug, Default)]
 pub struct Versions {
-    seen: BTreeMap<(&'static str, ObjectKey), u64>,
     newest: BTreeMap<&'static str, u64>,
 }
 
-/// Kinds whose state a plan depends on, and that messages name.
-const FOLLOWED: &[&str] = &["Pod", "Node", "NodeClaim", "NodePool", "EC2NodeClass"];
+fn version_of<K: Kind>(object: &K) -> u64 {
+    object.meta().resource_version.parse().unwrap_or(0)
+}
 
 impl Versions {
-    fn note<K: Kind>(&mut self, object: &K) {
-        let version = object.meta().resource_version.parse().unwrap_or(0);
-        if FOLLOWED.contains(&K::KIND) {
-            self.seen.insert((K::KIND, object.key()), version);
-        }
-        let newest = self.newest.entry(K::KIND).or_default();
-        *newest = version.max(*newest);
+    fn note<K: Kind>(&mut self, list: &[Arc<K>]) {
+        let newest = list.iter().map(|it| version_of(&**it)).max();
+        self.newest.insert(K::KIND, newest.unwrap_or(0));
     }
 
-    /// Whether the read saw the object at the version that `key` names, or later. An object that is missing counts as gone
-    /// once the read saw anything newer of its kind.
-    pub fn has_reached(&self, key: &Key) -> bool {
+    /// Whether the read behind `view` saw the object at the version that `key` names, or later. An object that is missing
+    /// counts as gone once the read saw anything newer of its kind.
+    pub fn has_reached(&self, key: &Key, view: &ClusterView) -> bool {
+        fn seen<K: Kept>(view: &ClusterView, object: &ObjectKey) -> Option<u64> {
+            K::kept(view, object).map(|it| version_of(&**it))
+        }
         let Ok(wanted) = key.resource_version.parse::<u64>() else { return true };
-        let Some(kind) = FOLLOWED.iter().copied().find(|it| *it == key.kind) else { return true };
         let object = ObjectKey { namespace: key.namespace.clone(), name: key.name.clone() };
-        match self.seen.get(&(kind, object)) {
-            Some(version) => *version >= wanted,
+        // Kinds whose state a plan depends on, and that messages name.
+        let seen = match key.kind.as_str() {
+            Pod::KIND => seen::<Pod>(view, &object),
+            Node::KIND => seen::<Node>(view, &object),
+            NodeClaim::KIND => seen::<NodeClaim>(view, &object),
+            NodePool::KIND => seen::<NodePool>(view, &object),
+            EC2NodeClass::KIND => seen::<EC2NodeClass>(view, &object),
+            _ => return true,
+        };
+        match seen {
+            Some(version) => version >= wanted,
             // Claims that we made ourselves are remembered as orders; their nodes come and go.
-            None if matches!(kind, "Node" | "NodeClaim") => true,
-            None => self.newest.get(kind).is_some_and(|newest| *newest > wanted),
+            None if matches!(key.kind.as_str(), Node::KIND | NodeClaim::KIND) => true,
+            None => self.newest.get(key.kind.as_str()).is_some_and(|newest| *newest > wanted),
         }
     }
 }

@@ -43,4 +43,4 @@ pub use solution::{
     Cheapest, ExistingPlacement, PlannedClaim, Reason, Solution, allows, any, claim_of_pool,
 };
 pub use templates::Skipped;
-pub use view::{Change, ClusterView, NodePods, Object, Objects, StateNode};
+pub use view::{Change, ClusterView, Kept, NodePods, Object, Objects, StateNode};

@@ -62,6 +62,16 @@ pub enum Change {
     Delete(&'static str, ObjectKey),
 }
 
+/// A kind that the view keeps, and where it keeps it.
+pub trait Kept: Kind + PartialEq + Sized {
+    /// The object as the view has it.
+    fn kept<'a>(view: &'a ClusterView, key: &ObjectKey) -> Option<&'a Arc<Self>>;
+    /// The keys of all objects of the kind.
+    fn keys(view: &ClusterView) -> Vec<ObjectKey>;
+    /// How many there are.
+    fn count(view: &ClusterView) -> usize;
+}
+
 macro_rules! from_kind {
     ($($kind:ident),*) => {$(
         impl From<Arc<$kind>> for Object {
@@ -71,29 +81,60 @@ macro_rules! from_kind {
         }
     )*};
 }
-from_kind!(
-    Node,
-    NodeClaim,
-    NodePool,
-    EC2NodeClass,
-    NodeOverlay,
-    CapacityBuffer,
-    Pod,
-    PodTemplate,
-    DaemonSet,
-    Deployment,
-    ReplicaSet,
-    ReplicationController,
-    StatefulSet,
-    Service,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    CSINode,
-    PodDisruptionBudget,
-    Namespace,
-    LimitRange
+from_kind!(Pod);
+
+macro_rules! kept {
+    ($($kind:ident: $field:ident),* $(,)?) => {
+        from_kind!($($kind),*);
+        $(
+            impl Kept for $kind {
+                fn kept<'a>(view: &'a ClusterView, key: &ObjectKey) -> Option<&'a Arc<Self>> {
+                    view.$field.get(key)
+                }
+                fn keys(view: &ClusterView) -> Vec<ObjectKey> {
+                    view.$field.keys().cloned().collect()
+                }
+                fn count(view: &ClusterView) -> usize {
+                    view.$field.len()
+                }
+            }
+        )*
+    };
+}
+kept!(
+    Node: nodes,
+    NodeClaim: claims,
+    NodePool: nodepools,
+    EC2NodeClass: node_classes,
+    NodeOverlay: overlays,
+    CapacityBuffer: buffers,
+    PodTemplate: pod_templates,
+    DaemonSet: daemon_sets,
+    Deployment: deployments,
+    ReplicaSet: replica_sets,
+    ReplicationController: replication_controllers,
+    StatefulSet: stateful_sets,
+    Service: services,
+    PersistentVolume: volumes,
+    PersistentVolumeClaim: volume_claims,
+    StorageClass: storage_classes,
+    CSINode: csi_nodes,
+    PodDisruptionBudget: budgets,
+    Namespace: namespaces,
+    LimitRange: limit_ranges,
 );
+
+impl Kept for Pod {
+    fn kept<'a>(view: &'a ClusterView, key: &ObjectKey) -> Option<&'a Arc<Self>> {
+        view.pod(key)
+    }
+    fn keys(view: &ClusterView) -> Vec<ObjectKey> {
+        view.unbound.keys().chain(view.node_of_pod.keys()).cloned().collect()
+    }
+    fn count(view: &ClusterView) -> usize {
+        view.unbound.len() + view.node_of_pod.len()
+    }
+}
 
 /// Objects of one kind by key.
 pub type Objects<K> = BTreeMap<ObjectKey, Arc<K>>;
@@ -392,6 +433,36 @@ impl ClusterView {
                 _ => {}
             },
         }
+    }
+
+    /// Makes the view's objects of one kind those of `list`, which has each once. Only what differs costs anything beyond a
+    /// look. Returns how many objects were put or taken away.
+    pub fn follow<K: Kept>(&mut self, list: &[Arc<K>]) -> usize
+    where
+        Object: From<Arc<K>>,
+    {
+        let mut n_changes = 0;
+        for object in list {
+            let kept = K::kept(self, &object.key());
+            // Versions of different clusters can be equal, so the objects are compared as well.
+            let same = kept.is_some_and(|it| {
+                Arc::ptr_eq(it, object)
+                    || (it.meta().resource_version == object.meta().resource_version
+                        && it == object)
+            });
+            if !same {
+                self.apply(Change::Put(Object::from(Arc::clone(object))));
+                n_changes += 1;
+            }
+        }
+        if K::count(self) != list.len() {
+            let there: FxHashSet<ObjectKey> = list.iter().map(|it| it.key()).collect();
+            for key in K::keys(self).into_iter().filter(|it| !there.contains(it)) {
+                self.apply(Change::Delete(K::KIND, key));
+                n_changes += 1;
+            }
+        }
+        n_changes
     }
 
     fn put_pod(&mut self, pod: Arc<Pod>) {

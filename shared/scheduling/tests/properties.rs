@@ -179,6 +179,44 @@ fn the_order_of_the_input_does_not_matter() {
     }
 }
 
+#[test]
+fn a_view_that_follows_lists_is_the_view_of_the_last_list() {
+    let mut followed = ClusterView::default();
+    let mut made_before: Option<Made> = None;
+    for seed in 0..60 {
+        // The next cluster shares some nodes and pods with the one before, by name at least.
+        let made = made(seed);
+        let (mut nodes, mut pods) = (Vec::new(), Vec::new());
+        if let Some(before) = &made_before {
+            let kept =
+                |it: &&Node| !made.nodes.iter().any(|new| new.metadata.name == it.metadata.name);
+            nodes.extend(before.nodes.iter().filter(kept).cloned().map(Arc::new));
+        }
+        nodes.extend(made.nodes.iter().cloned().map(Arc::new));
+        pods.extend(made.running.iter().chain(&made.pending).cloned().map(Arc::new));
+        // A pod that was pending runs now.
+        if let (Some(pod), Some(node)) = (pods.last_mut(), nodes.first()) {
+            Arc::make_mut(pod).spec.node_name.clone_from(&node.metadata.name);
+        }
+        followed.follow(&nodes);
+        followed.follow(&pods);
+        assert_eq!(followed.follow(&nodes) + followed.follow(&pods), 0, "nothing has changed");
+        let objects = nodes.iter().cloned().map(Object::from);
+        let fresh = view(objects.chain(pods.iter().cloned().map(Object::from)));
+        let batch = || (0..12).map(|at| some_pod(&mut Dice(seed + at), &format!("new-{at:02}")));
+        let told_by = |view: &ClusterView| told(&plan(view, &pools(seed), batch()));
+        assert_eq!(told_by(&followed), told_by(&fresh), "seed {seed}");
+        for node in &nodes {
+            let sums = |view: &ClusterView| {
+                view.pods_on(&node.metadata.name).map(|it| (it.requests.clone(), it.pods.len()))
+            };
+            let none = |it: &(Resources, usize)| it.1 > 0;
+            assert_eq!(sums(&followed).filter(none), sums(&fresh).filter(none), "seed {seed}");
+        }
+        made_before = Some(made);
+    }
+}
+
 /// A node with everything that will be on it.
 struct Host {
     name: String,
