@@ -367,7 +367,7 @@ impl<C: Cluster, S: StateTable, Q: Queues> Executor<'_, C, S, Q> {
             }
         }
         if !keys.is_empty() {
-            let work = Work::new("NodeClaimCreated", keys);
+            let work = Work::new("NodeClaimsCreated", keys);
             self.queues.send(Concern::Launch, &work, SignedDuration::ZERO, "").await?;
         }
         Ok(())

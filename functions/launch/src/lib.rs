@@ -25,6 +25,15 @@ use spokeshave_ports::{
 
 use crate::{claims::Claim, surroundings::Surroundings};
 
+/// How old a claim is before the bridge's word about it counts. Whoever creates claims hands them over in groups that share a
+/// fleet, a burst of a thousand within this time; launched one by one as the bridge sees them, they would take a fleet
+/// each. The bridge makes good what was never handed over.
+const HAND_OVER: SignedDuration = SignedDuration::from_secs(15);
+/// The bridge's word for a claim that it saw for the first time.
+const SEEN: &str = "NodeClaimCreated";
+/// Claims that one wake-up names at most.
+const KEYS_PER_WAKE: usize = 100;
+
 /// Why something could not be carried out. All of these are tried again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
@@ -58,6 +67,17 @@ pub(crate) enum Next {
     At(Timestamp),
     /// Look again after a pause that grows with the failures in a row.
     BackOff,
+}
+
+/// What the messages of a batch say of one claim.
+#[derive(Clone, Debug, Default)]
+struct Wanted {
+    /// Positions of the messages.
+    records: Vec<usize>,
+    /// How often it failed in a row.
+    failures: u32,
+    /// Somebody other than the bridge asks for it.
+    handed_over: bool,
 }
 
 /// Everything a run works with.
@@ -94,8 +114,7 @@ pub async fn handle(
             return answer;
         }
     }
-    // Which messages name a claim, and how often it failed in a row.
-    let mut wanted: BTreeMap<String, (Vec<usize>, u32)> = BTreeMap::new();
+    let mut wanted: BTreeMap<String, Wanted> = BTreeMap::new();
     for (at, record) in batch.records.iter().enumerate() {
         let work = match record.work() {
             Ok(work) => work,
@@ -106,12 +125,14 @@ pub async fn handle(
             }
         };
         let failures = if work.reason == wakes::RETRY { work.depth } else { 0 };
+        let handed_over = work.keys.is_empty() || work.reason != SEEN;
         match run.names(&work).await {
             Ok(names) => {
                 for name in names {
                     let entry = wanted.entry(name).or_default();
-                    entry.0.push(at);
-                    entry.1 = entry.1.max(failures);
+                    entry.records.push(at);
+                    entry.failures = entry.failures.max(failures);
+                    entry.handed_over |= handed_over;
                 }
             }
             Err(error) => {
@@ -120,13 +141,29 @@ pub async fn handle(
             }
         }
     }
-    let failures: BTreeMap<String, u32> =
-        wanted.iter().map(|(name, (_, failures))| (name.clone(), *failures)).collect();
     let mut redeliver: BTreeSet<usize> = BTreeSet::new();
-    for (name, next) in run.all(failures).await {
-        let (records, failures) = wanted.get(&name).cloned().unwrap_or_default();
-        if !run.arrange(&name, next, failures).await {
-            redeliver.extend(records);
+    let mut due: BTreeMap<Timestamp, Vec<String>> = BTreeMap::new();
+    let mut records_of = |names: &[String]| {
+        let records = names.iter().filter_map(|it| wanted.get(it)).flat_map(|it| &it.records);
+        redeliver.extend(records);
+    };
+    for (name, next) in run.all(&wanted).await {
+        match next {
+            Next::Done => {}
+            Next::At(at) => due.entry(at).or_default().push(name),
+            Next::BackOff => {
+                let failures = wanted.get(&name).map_or(0, |it| it.failures);
+                if !wakes::retry_later(queues, Concern::Launch, key(&name), failures).await {
+                    records_of(&[name]);
+                }
+            }
+        }
+    }
+    for (at, names) in due {
+        for names in names.chunks(KEYS_PER_WAKE) {
+            if !run.wake(at, names).await {
+                records_of(names);
+            }
         }
     }
     for (at, record) in batch.records.iter().enumerate() {
@@ -150,17 +187,22 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
     }
 
     /// Brings every claim as far as possible.
-    async fn all(&self, failures: BTreeMap<String, u32>) -> BTreeMap<String, Next> {
+    async fn all(&self, wanted: &BTreeMap<String, Wanted>) -> BTreeMap<String, Next> {
         let mut results: BTreeMap<String, Next> = BTreeMap::new();
         let mut fresh: Vec<Claim> = Vec::new();
         let mut under_way: BTreeMap<String, Vec<Claim>> = BTreeMap::new();
-        for name in failures.keys() {
+        for (name, asked) in wanted {
             match self.cluster.get::<NodeClaim>(&ObjectKey::cluster(name)).await {
                 Ok(Some(claim)) if is_open(&claim) => match attempt::of_claim(&claim) {
                     Some(id) => under_way.entry(id.to_owned()).or_default().push(claim),
                     // A claim that is being deleted is not launched any more.
                     None if claim.metadata.deleting() => {}
-                    None => fresh.push(claim),
+                    None => match self.still_handed_over(&claim, asked) {
+                        Some(at) => {
+                            results.insert(name.clone(), Next::At(at));
+                        }
+                        None => fresh.push(claim),
+                    },
                 },
                 Ok(_) => {}
                 Err(error) => {
@@ -210,21 +252,28 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         });
     }
 
-    /// Sends what is needed to look at a claim again. `false`: give the message back instead.
-    async fn arrange(&self, name: &str, next: Next, failures: u32) -> bool {
-        let key = Key { kind: NodeClaim::KIND.to_owned(), name: name.to_owned(), ..Key::default() };
-        match next {
-            Next::Done => true,
-            Next::BackOff => wakes::retry_later(self.queues, Concern::Launch, key, failures).await,
-            Next::At(due) => {
-                let wait = due.duration_since(self.cx.now).max(SignedDuration::from_secs(1));
-                let seconds = wait.as_secs() + i64::from(wait.subsec_nanos() > 0);
-                let delay = SignedDuration::from_secs(seconds.min(900));
-                let work = Work { due: Some(due), ..Work::new("Wake", vec![key]) };
-                self.queues.send(Concern::Launch, &work, delay, "").await.is_ok()
-            }
+    /// Until when whoever created the claim may still hand it over; `None`: it is launched now.
+    fn still_handed_over(&self, claim: &NodeClaim, asked: &Wanted) -> Option<Timestamp> {
+        if asked.handed_over {
+            return None;
         }
+        let until = claim.metadata.creation_timestamp?.saturating_add(HAND_OVER).ok()?;
+        (until > self.now).then_some(until)
     }
+
+    /// Has these claims looked at again at `due`. `false`: give their messages back instead.
+    async fn wake(&self, due: Timestamp, names: &[String]) -> bool {
+        let wait = due.duration_since(self.cx.now).max(SignedDuration::from_secs(1));
+        let seconds = wait.as_secs() + i64::from(wait.subsec_nanos() > 0);
+        let delay = SignedDuration::from_secs(seconds.min(900));
+        let keys = names.iter().map(|it| key(it)).collect();
+        let work = Work { due: Some(due), ..Work::new("Wake", keys) };
+        self.queues.send(Concern::Launch, &work, delay, "").await.is_ok()
+    }
+}
+
+fn key(name: &str) -> Key {
+    Key { kind: NodeClaim::KIND.to_owned(), name: name.to_owned(), ..Key::default() }
 }
 
 /// Whether a claim is ours to launch: of our class, without an instance, and neither launched nor given up.

@@ -247,3 +247,32 @@ fn a_burst_of_a_thousand_claims_takes_twelve_fleets() {
     assert_eq!(world.alive().len(), 1000);
     assert_eq!(calls(&world), expected);
 }
+
+#[test] // aws-capacity 20: what the bridge sees one by one does not break up what is handed over together
+fn the_bridge_waits_for_the_hand_over() {
+    let world = World::new(3);
+    // The claims are a second old.
+    world.set_now(at(1));
+    let seen = world.from_bus(&["a-0", "a-1", "a-2"]);
+    world.run_batch(&seen).expect("it lives");
+    assert_eq!(calls(&world), []);
+    let sent: Vec<(usize, i64)> =
+        world.fake.sent.borrow().iter().map(|it| (it.1.keys.len(), it.2.as_secs())).collect();
+    assert_eq!(sent, [(3, 14)], "one wake-up for all three");
+    world.run_batch(&world.message(&["a-0", "a-1", "a-2"])).expect("it lives");
+    let targets = |world: &World| -> Vec<i64> {
+        world.requests.borrow().iter().map(|it| it.target).collect()
+    };
+    assert_eq!(targets(&world), [3]);
+    // What was launched meanwhile is not launched again.
+    world.set_now(at(15));
+    world.run_batch(&world.batch(&["a-0", "a-1", "a-2"], "Wake", 0)).expect("it lives");
+    assert_once(&world, "handed over");
+    assert_eq!(targets(&world), [3]);
+
+    // Never handed over: the bridge's word counts once the time is up.
+    let world = World::new(2);
+    world.set_now(at(15));
+    world.run_batch(&world.from_bus(&["a-0", "a-1"])).expect("it lives");
+    assert_eq!(targets(&world), [2]);
+}

@@ -170,6 +170,17 @@ impl World {
         SqsBatch { records: names.iter().map(record).collect() }
     }
 
+    /// A batch as the bus delivers it: what the bridge saw, an event per claim.
+    pub fn from_bus(&self, names: &[&str]) -> SqsBatch {
+        let mut batch = self.batch(names, "NodeClaimCreated", 0);
+        for record in &mut batch.records {
+            let detail: Value = serde_json::from_str(&record.body).expect("reads");
+            let event = json!({"detail-type": "NodeClaimCreated", "detail": detail});
+            record.body = event.to_string();
+        }
+        batch
+    }
+
     /// A batch of one message that names these claims.
     pub fn message(&self, names: &[&str]) -> SqsBatch {
         let key =
