@@ -106,8 +106,12 @@ pub async fn handle(
         let claims = view.claims_of(message);
         if claims.is_empty() {
             let ids: Vec<&str> = message.instance_ids.iter().map(InstanceId::as_str).collect();
+            let object = match &message.reservation_id {
+                Some(id) => format!("Reservation/{id}"),
+                None => format!("Instance/{}", ids.join(",")),
+            };
             let reason = format!("{}: no NodeClaim of this cluster", message.kind.metric());
-            cx.decide(Decision::new("skip", format!("Instance/{}", ids.join(",")), reason));
+            cx.decide(Decision::new("skip", object, reason));
         }
         if message.kind != Kind::RebalanceRecommendation {
             terminating.extend(claims.iter().map(|it| claim_key(&it.name, &it.uid)));

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use spokeshave_bootstrap::{BootstrapInput, NodeFacts, RenderError};
+use spokeshave_bootstrap::{
+    BootstrapInput, MAX_USER_DATA_BYTES, NodeFacts, RenderError, WARN_USER_DATA_BYTES,
+};
 use spokeshave_catalog::{
     CatalogError, Resolved,
     launch::{
@@ -379,6 +381,13 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                 "None",
                 &[("nodeclass", class.name())],
             );
+            if text.len() >= WARN_USER_DATA_BYTES {
+                let reason = format!(
+                    "the user data has {} bytes, EC2 takes at most {MAX_USER_DATA_BYTES}",
+                    text.len()
+                );
+                self.cx.decide(Decision::new("warn", class.reference(), reason));
+            }
             Ok(spokeshave_bootstrap::to_base64(&text))
         };
         let subnets = |_: &launch::Selected| addresses.choose(class);

@@ -136,6 +136,28 @@ fn what_a_launch_writes() {
     );
 }
 
+#[test] // aws-nodeclass 9, case 7; 26, case 3
+fn large_user_data_is_measured_and_warned_about() {
+    // A Custom class gets its user data as it is.
+    for (bytes, warned) in [(9000, false), (14_744, false), (14_745, true)] {
+        let world = World::new(1);
+        world.change_class(|class| {
+            class.spec.ami_family = Some("Custom".into());
+            class.spec.user_data = Some("x".repeat(bytes));
+        });
+        world.run().expect("it lives");
+        let measured = world.fake.samples("karpenter_ec2nodeclasses_userdata_bytes");
+        assert_eq!(
+            measured,
+            [format!("karpenter_ec2nodeclasses_userdata_bytes{{nodeclass=default}} {bytes}")]
+        );
+        let decisions = world.fake.decisions.borrow();
+        let warning = decisions.iter().find(|it| it.action == "warn");
+        let text = format!("the user data has {bytes} bytes, EC2 takes at most 16384");
+        assert_eq!(warning.map(|it| it.reason.as_str()), warned.then_some(text.as_str()));
+    }
+}
+
 #[test] // lifecycle 3, case 1
 fn a_claim_that_changed_meanwhile_is_not_launched() {
     let world = World::new(1);

@@ -16,6 +16,9 @@ use crate::{
     pass::{EVENTS_ONCE_IN, Pass},
 };
 
+/// Without Karpenter's prefix, as its status metrics are.
+const TERMINATION_SECONDS: &str = "operator_ec2nodeclass_termination_duration_seconds";
+
 impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2, I, S, K, T> {
     /// Waits for the class's claims, then cleans up and lets the class go.
     ///
@@ -46,6 +49,10 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
         released.metadata.finalizers.retain(|it| it != labels::NODECLASS_FINALIZER);
         self.cluster.patch(class, &released, Precondition::ResourceVersion).await?;
         self.cx.decide(Decision::new("release", class.reference(), "nothing of it is left"));
+        if let Some(since) = class.metadata.deletion_timestamp {
+            let seconds = self.now.duration_since(since).as_secs_f64().max(0.0);
+            self.cx.sample(TERMINATION_SECONDS, seconds, "Seconds", &[]);
+        }
         let text = format!("Finalized {}", labels::NODECLASS_FINALIZER);
         self.cluster.publish(KubeEvent::on(class, false, "Finalized", text), EVENTS_ONCE_IN).await;
         Ok(())

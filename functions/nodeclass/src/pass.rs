@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use spokeshave_model::{EC2NodeClass, Kind, conditions, hash, labels};
+use spokeshave_model::{Condition, EC2NodeClass, Kind, conditions, hash, labels};
 use spokeshave_nodeclass::{
     facts as rules,
     reconcile::{self, Found},
@@ -16,6 +16,10 @@ use crate::{Trouble, facts::Facts, hashes, takeover::may_write_hashes};
 
 /// Equal events on one object are published once in so long. As in Karpenter.
 pub(crate) const EVENTS_ONCE_IN: SignedDuration = SignedDuration::from_mins(2);
+
+/// Without Karpenter's prefix, as its status metrics are.
+const TRANSITIONS: &str = "operator_ec2nodeclass_status_condition_transitions_total";
+const TRANSITION_SECONDS: &str = "operator_ec2nodeclass_status_condition_transition_seconds";
 
 /// Partition of the state table: shorter lists of security groups that were seen once, by class UID. Lost: seen once more.
 const LOST_GROUPS: &str = "lost-groups";
@@ -174,7 +178,29 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
             let event = KubeEvent::on(before, false, &type_, text);
             self.cluster.publish(event, EVENTS_ONCE_IN).await;
         }
+        self.count_transitions(&before.status.conditions, &after.status.conditions);
         Ok(())
+    }
+
+    /// The metrics of conditions that changed their status: how often, and how long the status lasted that was left.
+    fn count_transitions(&self, before: &[Condition], after: &[Condition]) {
+        for new in after {
+            let old = before.iter().find(|it| it.type_ == new.type_);
+            let Some(old) = old.filter(|it| it.status != new.status) else { continue };
+            let status = format!("{:?}", new.status);
+            let labels = [
+                ("type", new.type_.as_str()),
+                ("status", status.as_str()),
+                ("reason", new.reason.as_str()),
+            ];
+            self.cx.count(TRANSITIONS, &labels);
+            if let Some((from, to)) = old.last_transition_time.zip(new.last_transition_time) {
+                let left = format!("{:?}", old.status);
+                let labels = [("type", new.type_.as_str()), ("status", left.as_str())];
+                let seconds = to.duration_since(from).as_secs_f64().max(0.0);
+                self.cx.sample(TRANSITION_SECONDS, seconds, "Seconds", &labels);
+            }
+        }
     }
 
     /// A record of the state table.

@@ -89,6 +89,72 @@ fn what_was_found_is_written_although_a_call_failed() {
     assert_eq!(condition(&world.class(), "Ready"), "True Ready ");
 }
 
+#[test] // aws-nodeclass 2, cases 5 and 7
+fn the_shortest_delay_counts_and_a_conflict_hides_other_errors() {
+    let world = World::new();
+    world.add_class(json!({"amiFamily": "AL2023", "amiSelectorTerms": [{"id": "ami-none"}]}));
+    world.run("default");
+    assert_eq!(
+        condition(&world.class(), "AMIsReady"),
+        "False AMINotFound AMISelector did not match any AMIs"
+    );
+    assert!(condition(&world.class(), "SubnetsReady").starts_with("True"));
+    let delays = || -> Vec<(String, i64)> {
+        let sent = world.fake.sent.borrow();
+        sent.iter().map(|(_, work, delay, _)| (work.reason.clone(), delay.as_secs())).collect()
+    };
+    assert_eq!(delays(), [("Wake".to_owned(), 60)]);
+
+    // The status is refused while images cannot be read: only the conflict is told, and the class is looked at again.
+    world.fake.sent.borrow_mut().clear();
+    world.fake.decisions.borrow_mut().clear();
+    world.edit_class(|class| class.metadata.generation = 2);
+    world.aws.refuse("DescribeImages", "UnauthorizedOperation");
+    world.fake.fail("patch-status EC2NodeClass/default", "Conflict");
+    world.run("default");
+    assert_eq!(delays().len(), 1);
+    assert_eq!(delays()[0].0, "Retry");
+    let decisions = world.fake.decisions.borrow();
+    assert!(decisions.iter().all(|it| !it.reason.contains("UnauthorizedOperation")));
+}
+
+#[test] // aws-nodeclass 26, case 5
+fn transitions_are_counted_with_the_time_in_the_status_that_was_left() {
+    let world = World::new();
+    world.add_class(json!({}));
+    world.run("default");
+    world.fake.metrics.borrow_mut().clear();
+    world.edit_class(|class| {
+        class.spec.security_group_selector_terms =
+            serde_json::from_value(json!([{"id": "sg-none"}])).expect("terms");
+        class.metadata.generation = 2;
+    });
+    world.later(90);
+    world.run("default");
+    let counted = world.fake.samples("operator_ec2nodeclass_status_condition_transitions_total");
+    let named = |type_: &str, status: &str, reason: &str| {
+        format!(
+            "operator_ec2nodeclass_status_condition_transitions_total{{type={type_},status={status},reason={reason}}} 1"
+        )
+    };
+    for wanted in [
+        named("SecurityGroupsReady", "False", "SecurityGroupsNotFound"),
+        named("ValidationSucceeded", "False", "DependenciesNotReady"),
+        named("Ready", "False", "UnhealthyDependents"),
+    ] {
+        assert!(counted.contains(&wanted), "{wanted}: {counted:?}");
+    }
+    assert_eq!(counted.len(), 3);
+    let lasted = world.fake.samples("operator_ec2nodeclass_status_condition_transition_seconds");
+    assert!(
+        lasted.contains(
+            &"operator_ec2nodeclass_status_condition_transition_seconds{type=SecurityGroupsReady,status=True} 90"
+                .to_owned()
+        ),
+        "{lasted:?}"
+    );
+}
+
 #[test] // aws-nodeclass 4, case 4; B-087
 fn what_is_missing_is_looked_for_again_a_few_times() {
     let world = World::new();

@@ -125,7 +125,7 @@ fn zones(plan: &Plan) -> Vec<(String, String, f64)> {
     all.map(|it| (it.zone.clone(), it.subnet_id.clone(), it.priority)).collect()
 }
 
-#[test] // aws-capacity 15.1
+#[test] // aws-capacity 15.1; aws-nodeclass 9, case 6
 fn templates_by_image_and_pods() {
     let any = claim(&[ON_DEMAND_ONLY], &[("cpu", 1)]);
     for family in ["AL2023", "AL2", "Bottlerocket"] {
@@ -253,7 +253,7 @@ fn templates_of_reservations() {
     assert_eq!(preference(&planner), (None, None));
 }
 
-#[test] // aws-capacity 15, cases 1-2, 8
+#[test] // aws-capacity 15, cases 1-2, 8; aws-nodeclass 19, case 8
 fn content_of_templates() {
     let one = claim(&[M5, ON_DEMAND_ONLY], &[]);
     let template = |planner: &Planner| {
@@ -293,6 +293,10 @@ fn content_of_templates() {
     let plan = Planner::new("AL2023").plan(&spot).expect("plans");
     let tagged: Vec<&String> = plan.templates.values().flat_map(|it| it.tags.keys()).collect();
     assert_eq!(tagged, ["network-interface", "spot-instances-request"]);
+    let on_demand = claim(&[M5, (labels::CAPACITY_TYPE, Operator::In, &["on-demand"])], &[]);
+    let plan = Planner::new("AL2023").plan(&on_demand).expect("plans");
+    let tagged: Vec<&String> = plan.templates.values().flat_map(|it| it.tags.keys()).collect();
+    assert_eq!(tagged, ["network-interface"]);
 }
 
 #[test] // aws-capacity 16, cases 1-4, 6-7
