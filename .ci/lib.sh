@@ -10,6 +10,8 @@ if ! mkdir -p "$cache" 2>/dev/null; then
 fi
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$cache/target}"
 export RUSTC_WRAPPER="${RUSTC_WRAPPER-$root/.ci/rustc-wrapper}"
+# Everything is built once and thrown away: what incremental builds keep would only fill the disk.
+export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 servers="$(mktemp -d)"
 began="$SECONDS"
