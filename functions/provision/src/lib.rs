@@ -7,16 +7,20 @@
 
 mod buffers;
 mod carry_out;
+mod metrics;
 mod names;
 pub mod records;
 pub mod statics;
 pub mod world;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
-use spokeshave_model::{Kind, NodeClaim, NodePool, ObjectKey, Settings, core::Pod};
+use spokeshave_model::{
+    Kind, NodeClaim, NodePool, ObjectKey, Settings,
+    core::{Node, Pod},
+};
 use spokeshave_ports::{
     Cluster, Concern, Decision, Invocation, Key, Queues, StateTable, Work, chain,
     cluster::KubeEvent,
@@ -25,7 +29,7 @@ use spokeshave_ports::{
 };
 use spokeshave_scheduling::{
     Batch, Change, ClusterView, ExistingPlacement, Object, Options, Planner, ReservedMode,
-    Solution, buffers::is_virtual, defaults::SchedulerConfig, eligibility,
+    START_UP_HINT, Solution, buffers::is_virtual, defaults::SchedulerConfig, eligibility,
 };
 
 use crate::{
@@ -52,6 +56,9 @@ const FILTERED_DEDUPE: SignedDuration = SignedDuration::from_mins(1);
 const READS: usize = 3;
 /// After so many runs that did not catch up, an object that is named but never seen counts as gone.
 const GIVE_UP: u32 = 6;
+/// A plan takes this long at most; what is placed by then is carried out, the rest comes next. 1 minute, as in Karpenter
+/// 1.x; and half of what Lambda leaves.
+const SOLVE_LIMIT: SignedDuration = SignedDuration::from_mins(1);
 /// Plans made again in one run because disruption began in between.
 const ATTEMPTS: usize = 3;
 
@@ -184,7 +191,8 @@ async fn run(
         reserved: ReservedMode::Strict,
         ..Batch::default()
     };
-    let mut solution = plan(view, &market, &options, &batch, cx.now);
+    metrics::before(view, batch.pods.len(), cx);
+    let mut solution = plan(view, &market, &options, &batch, cx);
     for _ in 0..ATTEMPTS {
         let real = |it: &&ExistingPlacement| it.pods.iter().any(|it| !is_virtual(it));
         for it in solution.existing.iter().filter(|it| !it.node.is_empty()).filter(real) {
@@ -198,7 +206,7 @@ async fn run(
         }
         cx.decide(Decision::new("replan", "Provisioner/plan", "disruption has taken a node"));
         batch.without = commanded;
-        solution = plan(view, &market, &options, &batch, cx.now);
+        solution = plan(view, &market, &options, &batch, cx);
     }
     report(view, &solution, &pending, cluster, cx).await;
     if settings.gates.capacity_buffer {
@@ -216,9 +224,21 @@ fn plan(
     market: &Market,
     options: &Options,
     batch: &Batch,
-    now: Timestamp,
+    cx: &Invocation<'_>,
 ) -> Solution {
-    Planner::new(view, &market.pools, options, now).solve(batch, &|| true)
+    let began = Instant::now();
+    let left = cx.deadline.duration_since(cx.now) / 2;
+    let limit = if left > SignedDuration::ZERO { SOLVE_LIMIT.min(left) } else { SOLVE_LIMIT };
+    let limit = limit.unsigned_abs();
+    let mut planner = Planner::new(view, &market.pools, options, cx.now);
+    let prepared = planner.prepare(batch);
+    let solving = Instant::now();
+    let solution = prepared.finish(&|| began.elapsed() < limit);
+    // Twice under one name, as Karpenter does: the inner solve, and the whole step.
+    for since in [solving, began] {
+        metrics::duration(since.elapsed(), cx);
+    }
+    solution
 }
 
 fn default_spread(
@@ -329,6 +349,16 @@ async fn report(
     for (key, reason) in &solution.deferred {
         cx.decide(Decision::new("defer", format!("Pod/{key}"), reason.clone()));
     }
+    for (node, taint) in &solution.start_up_taints {
+        let text = format!(
+            "{node} still starts and has the taint {taint}, so pods get another node: {START_UP_HINT}"
+        );
+        cx.decide(Decision::new("hint", format!("Node/{node}"), text.clone()));
+        if let Some(node) = view.nodes.get(&ObjectKey::cluster(node)) {
+            let event = KubeEvent::on::<Node>(node, true, "StartupTaintUnknown", text);
+            cluster.publish(event, FAILED_DEDUPE).await;
+        }
+    }
     let is_pending: BTreeSet<ObjectKey> = pending.iter().map(|it| it.key()).collect();
     let n_failed = solution.unschedulable.keys().filter(|it| is_pending.contains(it)).count();
     let label = [("controller", "provisioner")];
@@ -359,7 +389,7 @@ async fn wake_later(
     {
         wake(state, queues, "Unavailable", expiry, depth, cx).await;
     }
-    if !solution.deferred.is_empty() || unfinished {
+    if !solution.deferred.is_empty() || !solution.unreached.is_empty() || unfinished {
         wake(state, queues, "Deferred", after(DEFERRED), depth, cx).await;
     }
     let on_nodes = solution.existing.iter().flat_map(|it| &it.pods);

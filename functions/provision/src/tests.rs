@@ -329,3 +329,29 @@ fn buffers_keep_room_and_say_so() {
     // Virtual pods keep nobody awake.
     assert!(fake.sent.borrow().iter().all(|it| it.0 == Concern::Launch));
 }
+
+#[test] // scheduling 24, case 6
+fn an_outstanding_launch_is_measured() {
+    let fake = world();
+    fake.add_json::<NodeClaim>(json!({"metadata": {"name": "ordered", "labels":
+            {"karpenter.sh/nodepool": "default"}, "creationTimestamp": "2026-03-01T11:59:48Z"},
+        "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}));
+    fake.add_json::<Pod>(pending("p", "1"));
+    fake.add_json::<Pod>(pending("q", "1"));
+    provision(&fake, &pods_pending());
+    for (name, expected) in [
+        ("karpenter_cluster_state_synced", "karpenter_cluster_state_synced{} 0"),
+        (
+            "karpenter_cluster_state_unsynced_time_seconds",
+            "karpenter_cluster_state_unsynced_time_seconds{} 12",
+        ),
+        ("karpenter_cluster_state_node_count", "karpenter_cluster_state_node_count{} 0"),
+        (
+            "karpenter_scheduler_queue_depth",
+            "karpenter_scheduler_queue_depth{controller=provisioner} 2",
+        ),
+    ] {
+        assert_eq!(fake.samples(name), [expected], "{name}");
+    }
+    assert_eq!(fake.samples("karpenter_scheduler_scheduling_duration_seconds").len(), 2);
+}

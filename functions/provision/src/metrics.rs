@@ -1,0 +1,30 @@
+//! What a run measures, under Karpenter's names (`spec` scheduling 24). The label `scheduling_id` is left out: each run would
+//! be a metric of its own, and each metric is paid for.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use spokeshave_ports::Invocation;
+use spokeshave_scheduling::ClusterView;
+
+const PROVISIONER: [(&str, &str); 1] = [("controller", "provisioner")];
+
+/// The state of the cluster as the plan will see it, and how many pods it has to place.
+pub(crate) fn before(view: &ClusterView, n_pods: usize, cx: &Invocation<'_>) {
+    cx.sample("karpenter_scheduler_queue_depth", n_pods as f64, "Count", &PROVISIONER);
+    let n_nodes = view.state_nodes().len();
+    cx.sample("karpenter_cluster_state_node_count", n_nodes as f64, "Count", &[]);
+    // Claims whose launch is outstanding: their size is not known yet, so they are planned with as ordered.
+    let since = view.unlaunched().filter_map(|it| it.metadata.creation_timestamp).min();
+    let synced = view.unlaunched().next().is_none();
+    let unsynced = since.map_or(SignedDuration::ZERO, |it| cx.now.duration_since(it));
+    cx.sample("karpenter_cluster_state_synced", f64::from(u8::from(synced)), "Count", &[]);
+    let seconds = unsynced.as_secs_f64().max(0.0);
+    cx.sample("karpenter_cluster_state_unsynced_time_seconds", seconds, "Seconds", &[]);
+}
+
+/// How long planning took.
+pub(crate) fn duration(took: Duration, cx: &Invocation<'_>) {
+    let name = "karpenter_scheduler_scheduling_duration_seconds";
+    cx.sample(name, took.as_secs_f64(), "Seconds", &PROVISIONER);
+}
