@@ -1,13 +1,22 @@
 //! The way of one pod in words. Only the pod that is to be explained pays for it.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    sync::Arc,
+};
 
-use spokeshave_model::taints;
+use spokeshave_model::{Quantity, Requirements, taints};
 
 use crate::{
+    bits::Bits,
+    planner::one_node,
     ports::conflict,
+    report::ALL_FILTERED,
     run::{Choices, Run},
     shapes::ShapeId,
+    templates::{Skipped, Template},
+    volumes::EBS,
 };
 
 /// Places named one by one; more of them are counted by reason.
@@ -78,9 +87,10 @@ impl Run<'_, '_> {
         self.told(tried);
         for template in 0..self.planner.templates.len() {
             let pool = self.planner.templates[template].pool.metadata.name.clone();
-            let Some((slots, joined)) = self.new_slots(template, shape) else {
-                let why = self.why_not(template, shape);
-                self.steps.push(format!("new claim of pool {pool}: {why}"));
+            let possible = !self.shapes[shape].impossible;
+            let slots = self.new_slots(template, shape).filter(|_| possible);
+            let Some((slots, joined)) = slots else {
+                self.tell_refusal(template, shape, &pool);
                 continue;
             };
             let requests = self.shapes[shape].requests.clone();
@@ -97,12 +107,144 @@ impl Run<'_, '_> {
                     self.steps.push(format!("new claim of pool {pool}: waits: {why}"));
                     return;
                 }
-                None => {
-                    let why = self.why_not(template, shape);
-                    self.steps.push(format!("new claim of pool {pool}: {why}"));
+                None => self.tell_refusal(template, shape, &pool),
+            }
+        }
+        for (pool, why) in &self.planner.skipped {
+            let why = match why {
+                Skipped::NoCatalog(problem) => problem.clone(),
+                Skipped::NoCompatibleInstanceTypes { .. } => ALL_FILTERED.to_owned(),
+            };
+            self.steps.push(format!("new claim of pool {pool}: {why}"));
+        }
+    }
+
+    /// Why a pool makes no node for the pod, what each filter takes away, and what would make the pod fit.
+    fn tell_refusal(&mut self, template: usize, shape: ShapeId, pool: &str) {
+        let why = self.why_not(template, shape);
+        self.steps.push(format!("new claim of pool {pool}: {why}"));
+        let filters = self.filters(template, shape);
+        self.steps.push(format!("pool {pool}: {filters}"));
+        for remedy in self.remedies(template, shape) {
+            self.steps.push(format!("pool {pool}: it would fit {remedy}"));
+        }
+    }
+
+    /// How many instance types each filter leaves, in a row.
+    fn filters(&mut self, template: usize, shape: ShapeId) -> String {
+        let base = self.planner.templates[template].set;
+        let joined = self.planner.sets.join(base, self.shapes[shape].set);
+        let it = &mut self.planner.templates[template];
+        let count = |slots: &Bits, it: &Template| it.types_of(slots).len();
+        let mut slots = Bits::all(it.slots.len());
+        let mut text = format!("{} instance types", count(&slots, it));
+        if let Some(remaining) = &self.remaining[template] {
+            it.keep_within(&mut slots, remaining);
+            let _ = write!(text, ", limits leave {}", count(&slots, it));
+        }
+        let Some(joined) = joined else {
+            text.push_str(", requirements leave 0");
+            return text;
+        };
+        let requirements = Arc::clone(self.planner.sets.get(joined));
+        slots.and(&it.meeting(&requirements));
+        let _ = write!(text, ", requirements leave {}", count(&slots, it));
+        slots.and(&it.offered(&requirements, &self.planner.sets));
+        let _ = write!(text, ", offerings leave {}", count(&slots, it));
+        slots.and(&it.base);
+        it.keep_fitting(&mut slots, &self.shapes[shape].requests, &self.active);
+        let n_volumes = self.shapes[shape].attachments.get(EBS).map_or(0, BTreeSet::len);
+        it.keep_attachable(&mut slots, n_volumes);
+        let n = if self.shapes[shape].impossible { 0 } else { count(&slots, it) };
+        let _ = write!(text, ", requests leave {n}");
+        text
+    }
+
+    /// Single changes after which the pool could make a node for the pod, as far as there are any.
+    fn remedies(&mut self, template: usize, shape: ShapeId) -> Vec<String> {
+        let mut remedies = Vec::new();
+        let fits =
+            |run: &mut Self, set: Requirements, requests: bool, limits: bool| -> Option<Bits> {
+                let set = run.planner.sets.intern(set);
+                let base = run.planner.templates[template].set;
+                let joined = run.planner.sets.join(base, set)?;
+                let it = &mut run.planner.templates[template];
+                let mut slots = it.base.clone();
+                if let Some(remaining) = run.remaining[template].as_ref().filter(|_| limits) {
+                    let none_left = one_node(remaining).is_some_and(|it| it <= Quantity::ZERO);
+                    if none_left {
+                        return None;
+                    }
+                    it.keep_within(&mut slots, remaining);
+                }
+                slots.and(&it.left(joined, &run.planner.sets).slots);
+                if requests {
+                    it.keep_fitting(&mut slots, &run.shapes[shape].requests, &run.active);
+                }
+                (!slots.is_empty()).then_some(slots)
+            };
+        let wanted = (**self.planner.sets.get(self.shapes[shape].set)).clone();
+        let tolerations = &self.shapes[shape].pod.spec.tolerations;
+        let taints: Vec<String> = self.planner.templates[template]
+            .taints
+            .iter()
+            .filter(|it| taints::untolerated(std::slice::from_ref(*it), tolerations).is_some())
+            .map(ToString::to_string)
+            .collect();
+        let possible = !self.shapes[shape].impossible;
+        if !taints.is_empty() {
+            if possible && fits(self, wanted, true, true).is_some() {
+                remedies.push(format!("with a toleration of {}", taints.join(" and ")));
+            }
+            return remedies;
+        }
+        if possible && fits(self, wanted.clone(), true, true).is_none() {
+            if fits(self, wanted.clone(), true, false).is_some() {
+                remedies.push("with higher limits of the NodePool".to_owned());
+            }
+            for requirement in wanted.iter() {
+                let mut less = wanted.clone();
+                less.remove(&requirement.key);
+                if fits(self, less, true, true).is_some() {
+                    remedies.push(format!("without {requirement}"));
                 }
             }
         }
+        let holding = fits(self, wanted.clone(), true, true);
+        if (!possible || holding.is_none())
+            && let Some(slots) = fits(self, wanted, false, true)
+        {
+            let most = self.most_room(template, &slots, shape);
+            if !most.is_empty() {
+                let most = most.join(", ");
+                remedies
+                    .push(format!("with requests of at most {most} (the most that a type leaves)"));
+            }
+        }
+        remedies
+    }
+
+    /// The most that any of the types leaves of what the pod asks too much of.
+    fn most_room(&self, template: usize, slots: &Bits, shape: ShapeId) -> Vec<String> {
+        let it = &self.planner.templates[template];
+        let asked = &self.shapes[shape].asked;
+        let mut most = Vec::new();
+        for (name, amount) in asked.iter().filter(|it| !it.1.is_zero()) {
+            let room = slots
+                .iter()
+                .map(|at| {
+                    let slot = &it.slots[at];
+                    let of = it.types[slot.type_at].allocatable().get(name);
+                    let overhead = it.daemon_groups[slot.daemon_group].overhead.get(name);
+                    let left = of.nanos() - overhead.nanos();
+                    Quantity::from_nanos(left.max(0), of.format())
+                })
+                .max();
+            if let Some(room) = room.filter(|room| *room < amount) {
+                most.push(format!("{name} {room}"));
+            }
+        }
+        most
     }
 
     /// Notes the places that do not do: the first ones by name, the rest by reason.
@@ -137,7 +279,7 @@ impl Run<'_, '_> {
             }
             return Some(why);
         }
-        if !self.room_for(row, shape) {
+        if it.impossible || !self.room_for(row, shape) {
             return Some("not enough room".to_owned());
         }
         if !it.ports.is_empty()
