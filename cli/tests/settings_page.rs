@@ -2,7 +2,23 @@
 
 use std::{fmt::Write, fs, path::Path};
 
-use spokeshave_model::settings::registry::{ALL, GATES};
+use spokeshave_model::{
+    labels,
+    settings::registry::{ALL, GATES},
+};
+
+const ANNOTATIONS: [(&str, &str, &str); 2] = [
+    (
+        labels::REBALANCE,
+        "replace",
+        "EC2's rebalance recommendations are acted on: a replacement first, then the node goes, within the pool's budgets",
+    ),
+    (
+        labels::SCHEDULED_CHANGE_LEAD_TIME,
+        "48h",
+        "nodes leave so long before a reboot or retirement that EC2 has scheduled, not as soon as it is announced",
+    ),
+];
 
 fn page() -> String {
     let mut text = String::from(
@@ -26,6 +42,12 @@ fn page() -> String {
     for (name, default, meaning) in GATES {
         let _ =
             writeln!(text, "| `{name}` | {} | {meaning} |", if *default { "on" } else { "off" });
+    }
+    text.push_str(
+        "\n## Annotations on NodePools\n\n| Annotation | Default | Meaning |\n| --- | --- | --- |\n",
+    );
+    for (name, value, meaning) in ANNOTATIONS {
+        let _ = writeln!(text, "| `{name}: {value}` | absent | {meaning} |");
     }
     text.push_str("\n## Parameters of the stack alone\n\n| Parameter | Default | Meaning |\n| --- | --- | --- |\n");
     let template = fs::read_to_string(root().join("template.yaml")).expect("template.yaml");

@@ -9,9 +9,9 @@ use jiff::SignedDuration;
 use serde_json::json;
 use spokeshave_interruption::{
     ActionKind, View,
-    status::{self, Category, Check, Report},
+    status::{self, Category, Check, Report, ScheduledEvent},
 };
-use spokeshave_model::{NodeClaim, labels};
+use spokeshave_model::{NodeClaim, NodePool, labels};
 use spokeshave_ports::{
     Cluster, Concern, Decision, Ec2, Invocation, Queues, Selector, StateKey, StateTable, When,
     Work, ec2::InstanceStatus,
@@ -56,7 +56,10 @@ fn report(of: &InstanceStatus) -> Report {
             .collect();
     }
     let wanted = |code: &str| code.is_empty() || status::EVENT_CODES.contains(&code);
-    let events = of.events.iter().filter(|it| wanted(&it.code)).map(|it| it.description.clone());
+    let events = of.events.iter().filter(|it| wanted(&it.code)).map(|it| ScheduledEvent {
+        description: it.description.clone(),
+        not_before: it.not_before,
+    });
     Report { id: of.id.clone(), checks, events: events.collect() }
 }
 
@@ -101,7 +104,14 @@ pub(crate) async fn run(
         .list::<NodeClaim>(&Selector::all())
         .await
         .map_err(|error| again("NodeClaim/all", error.to_string()))?;
-    let view = View::of(messages.iter().map(|(_, it)| it), claims.iter().map(|it| &**it));
+    let mut view = View::of(messages.iter().map(|(_, it)| it), claims.iter().map(|it| &**it));
+    if messages.iter().any(|(_, it)| it.starts.is_some()) {
+        let pools = cluster
+            .list::<NodePool>(&Selector::all())
+            .await
+            .map_err(|error| again("NodePool/all", error.to_string()))?;
+        view = view.with_pools(pools.iter().map(|it| &**it));
+    }
     let mut current: BTreeSet<String> = BTreeSet::new();
     let mut outcome = Ok(());
     for (category, message) in &messages {
@@ -121,7 +131,9 @@ pub(crate) async fn run(
         current.insert(key);
         let forceful = message.kind.action() == ActionKind::ForcefulTermination;
         let done = claims.iter().all(|it| {
-            it.deleting && (!forceful || it.annotations.contains_key(labels::TERMINATION_TIMESTAMP))
+            let leaves = it.deleting
+                && (!forceful || it.annotations.contains_key(labels::TERMINATION_TIMESTAMP));
+            leaves || view.is_early(it, message, cx.now)
         });
         if done {
             continue;

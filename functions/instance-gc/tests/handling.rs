@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use spokeshave_instance_gc_function::{Claim, Verdict, handle, instance_verdict};
 use spokeshave_lambda::{SqsBatch, SqsRecord};
-use spokeshave_model::{NodeClaim, Settings, core::Node};
+use spokeshave_model::{NodeClaim, NodePool, Settings, core::Node};
 use spokeshave_ports::{
     Concern, Invocation, StateKey, StateTable, When,
     ec2::{Instance, InstanceCheck, InstanceStatus, InstanceStatusEvent},
@@ -332,6 +332,29 @@ fn unhealthy_instances_are_reported_and_counted_once() {
     world.add_json::<NodeClaim>(done);
     did(&world);
     assert_eq!(reported(&world), [""; 0]);
+}
+
+#[test] // nodeclass 24, BETTER: a lead time by pool
+fn a_scheduled_change_is_reported_when_the_pool_wants_to_hear_of_it() {
+    let world = Fake::at(now());
+    world.add_json::<NodeClaim>(claim("a", "i-1"));
+    world.add_json::<NodePool>(json!({"metadata": {"name": "default", "uid": "p",
+            "annotations": {"spokeshave.dev/scheduled-change-lead-time": "24h"}},
+        "spec": {"template": {"spec": {"nodeClassRef": {"name": "d"}, "requirements": []}}}}));
+    world.instances.replace(vec![instance("i-1", 9000, &[])]);
+    let starts = now() + SignedDuration::from_hours(25);
+    let reboot = InstanceStatusEvent {
+        code: "system-reboot".into(),
+        description: "soon".into(),
+        not_before: Some(starts),
+        ..InstanceStatusEvent::default()
+    };
+    world.statuses.replace(vec![InstanceStatus { events: vec![reboot], ..status("i-1", vec![]) }]);
+    did(&world);
+    assert_eq!(reported(&world), [""; 0]);
+    world.now.set(now() + SignedDuration::from_hours(1));
+    did(&world);
+    assert_eq!(reported(&world), ["event_status [\"i-1\"]"]);
 }
 
 #[test] // nodeclass 24, cases 3 and 4

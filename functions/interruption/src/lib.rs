@@ -114,7 +114,8 @@ pub async fn handle(
             cx.decide(Decision::new("skip", object, reason));
         }
         if message.kind != Kind::RebalanceRecommendation {
-            terminating.extend(claims.iter().map(|it| claim_key(&it.name, &it.uid)));
+            let leaves = |it: &&&ClaimView| !view.is_early(it, message, cx.now);
+            terminating.extend(claims.iter().filter(leaves).map(|it| claim_key(&it.name, &it.uid)));
         }
         let mut failed = false;
         let mut failed_claims: BTreeSet<Uid> = BTreeSet::new();
@@ -165,9 +166,12 @@ async fn look(
     let claims = cluster.list::<NodeClaim>(&Selector::all()).await?;
     let mut view = View::of(messages.iter().map(|(_, it)| it), claims.iter().map(|it| &**it));
     let has = |kind| messages.iter().any(|(_, message)| message.kind == kind);
-    if has(Kind::RebalanceRecommendation) {
+    let by_pool = [Kind::RebalanceRecommendation, Kind::ScheduledChange, Kind::EventStatus];
+    if by_pool.into_iter().any(has) {
         let pools = cluster.list::<NodePool>(&Selector::all()).await?;
         view = view.with_pools(pools.iter().map(|it| &**it));
+    }
+    if has(Kind::RebalanceRecommendation) {
         // Without the records a node may be replaced early, under the pool's budget.
         let recent = state.query(RECOMMENDED, "").await.unwrap_or_default();
         view = view.with_recommendations(recent.into_iter().map(|(key, _)| key).collect());

@@ -7,6 +7,7 @@ use rustc_hash::FxHashSet;
 use spokeshave_model::{
     InstanceId, NodeClaim, NodePool, ProviderId, Uid,
     core::Node,
+    duration::parse_go,
     labels,
     meta::{Kind as _, StringMap},
 };
@@ -133,6 +134,8 @@ pub struct View {
     known_reservations: Option<BTreeSet<String>>,
     /// Pools that act on rebalance recommendations.
     rebalancing_pools: BTreeSet<String>,
+    /// How long before a scheduled change the nodes of a pool leave, where it says so.
+    lead_times: BTreeMap<String, SignedDuration>,
     /// Offerings of which a recommendation was acted on lately, as `type:zone`.
     recommended: BTreeSet<String>,
 }
@@ -204,14 +207,39 @@ impl View {
         self
     }
 
-    /// Says which pools act on rebalance recommendations.
+    /// Says which pools act on rebalance recommendations, and which wait for scheduled changes to come near.
     #[must_use]
     pub fn with_pools<'p>(mut self, pools: impl IntoIterator<Item = &'p NodePool>) -> Self {
         let acts =
             |pool: &&NodePool| pool.metadata.annotation(labels::REBALANCE) == Some("replace");
-        self.rebalancing_pools =
-            pools.into_iter().filter(acts).map(|it| it.name().to_owned()).collect();
+        let lead_time = |pool: &NodePool| {
+            let text = pool.metadata.annotation(labels::SCHEDULED_CHANGE_LEAD_TIME)?;
+            parse_go(text).filter(|it| !it.is_negative())
+        };
+        for pool in pools {
+            if acts(&pool) {
+                self.rebalancing_pools.insert(pool.name().to_owned());
+            }
+            if let Some(lead_time) = lead_time(pool) {
+                self.lead_times.insert(pool.name().to_owned(), lead_time);
+            }
+        }
         self
+    }
+
+    /// Whether a scheduled change is still further off than the claim's pool asks to be told.
+    ///
+    /// DIFFERENCE: Karpenter drains at once for a reboot two weeks ahead. So do we, unless the pool says otherwise; then the
+    /// poll of instance status, which brings the change up every minute, is what acts in time.
+    pub fn is_early(&self, claim: &ClaimView, message: &Message, now: Timestamp) -> bool {
+        let scheduled = matches!(message.kind, Kind::ScheduledChange | Kind::EventStatus);
+        let lead_time = claim.label(labels::NODEPOOL).and_then(|it| self.lead_times.get(it));
+        match (message.starts, lead_time) {
+            (Some(starts), Some(lead_time)) if scheduled => {
+                now.saturating_add(*lead_time).is_ok_and(|it| it < starts)
+            }
+            _ => false,
+        }
     }
 
     /// Says of which offerings a recommendation was acted on lately ([`ClaimView::offering`]).
@@ -261,7 +289,7 @@ pub fn decide(message: &Message, view: &View, now: Timestamp) -> Vec<Action> {
     let mut actions: Vec<Action> = Vec::new();
     for claim in view.claims_of(message) {
         let node = claim.instance_id.as_ref().and_then(|it| view.node_of(it));
-        for action in for_claim(message.kind, claim, node, view, now) {
+        for action in for_claim(message, claim, node, view, now) {
             // Two claims of one instance share their node and their offering.
             if !actions.contains(&action) {
                 actions.push(action);
@@ -272,12 +300,13 @@ pub fn decide(message: &Message, view: &View, now: Timestamp) -> Vec<Action> {
 }
 
 fn for_claim(
-    kind: Kind,
+    message: &Message,
     claim: &ClaimView,
     node: Option<&NodeView>,
     view: &View,
     now: Timestamp,
 ) -> Vec<Action> {
+    let kind = message.kind;
     let mut actions = Vec::new();
     let publish = |actions: &mut Vec<Action>, on_claim, on_node| {
         let (name, uid) = (claim.name.clone(), claim.uid.clone());
@@ -308,7 +337,7 @@ fn for_claim(
         _ => {}
     }
     let action = kind.action();
-    if action == ActionKind::None {
+    if action == ActionKind::None || view.is_early(claim, message, now) {
         return actions;
     }
     if action == ActionKind::ForcefulTermination

@@ -131,6 +131,8 @@ pub struct Message {
     pub instance_ids: Vec<InstanceId>,
     /// The capacity reservation that expires.
     pub reservation_id: Option<String>,
+    /// When the scheduled change begins, where the sender says so.
+    pub starts: Option<Timestamp>,
     /// When it happened, as the sender says. Queue latency is measured from here.
     pub time: Option<Timestamp>,
 }
@@ -138,6 +140,12 @@ pub struct Message {
 impl Message {
     /// A message that asks for nothing.
     pub fn no_op(time: Option<Timestamp>) -> Self {
-        Self { kind: Kind::NoOp, instance_ids: Vec::new(), reservation_id: None, time }
+        Self {
+            kind: Kind::NoOp,
+            instance_ids: Vec::new(),
+            reservation_id: None,
+            starts: None,
+            time,
+        }
     }
 }

@@ -65,6 +65,7 @@ struct Detail<'a> {
     service: Text<'a>,
     category: Text<'a>,
     status_code: Text<'a>,
+    start_time: Text<'a>,
     entities: List<Object<Entity<'a>>>,
     reservation_id: Text<'a>,
 }
@@ -77,6 +78,7 @@ impl<'de: 'a, 'a> Fields<'de> for Detail<'a> {
             "service" => self.service = map.next_value()?,
             "eventTypeCategory" => self.category = map.next_value()?,
             "statusCode" => self.status_code = map.next_value()?,
+            "startTime" => self.start_time = map.next_value()?,
             "affectedEntities" => self.entities = map.next_value()?,
             "capacity-reservation-id" => self.reservation_id = map.next_value()?,
             _ => skip(map)?,
@@ -208,6 +210,7 @@ impl Event {
             kind,
             instance_ids: ids,
             reservation_id: None,
+            starts: None,
             time,
         };
         match self {
@@ -231,7 +234,15 @@ impl Event {
                 let wanted = service == "EC2"
                     && category == "scheduledChange"
                     && !status.eq_ignore_ascii_case("closed");
-                Ok(if wanted { message(Kind::ScheduledChange, ids) } else { Message::no_op(time) })
+                if !wanted {
+                    return Ok(Message::no_op(time));
+                }
+                let starts = match &detail.start_time {
+                    Text::Is(text) => http_date(text),
+                    // Karpenter does not read the field: whatever else it is keeps nobody from leaving.
+                    Text::Missing | Text::Wrong => None,
+                };
+                Ok(Message { starts, ..message(Kind::ScheduledChange, ids) })
             }
             Self::BlockExpiration => {
                 let id = text(&detail.reservation_id, "detail.capacity-reservation-id")?;
@@ -269,6 +280,11 @@ fn entities(list: &List<Object<Entity<'_>>>) -> Result<Vec<InstanceId>, Malforme
         }
     }
     Ok(ids)
+}
+
+/// A time as AWS Health writes it: `Tue, 18 Nov 2025 12:00:00 GMT`.
+fn http_date(text: &str) -> Option<Timestamp> {
+    jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
 }
 
 /// A time in RFC 3339 form, strictly: upper-case `T`, `Z` or an offset with a colon, no leap second.

@@ -67,15 +67,30 @@ pub struct Check {
 pub struct Report {
     pub id: InstanceId,
     pub checks: Vec<Check>,
-    /// Descriptions of scheduled events.
-    pub events: Vec<String>,
+    pub events: Vec<ScheduledEvent>,
+}
+
+/// A scheduled event of an instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScheduledEvent {
+    pub description: String,
+    /// When it begins at the earliest.
+    pub not_before: Option<Timestamp>,
 }
 
 /// Whether a scheduled event is over.
 ///
 /// DIFFERENCE: EC2 returns events up to a week after they are done, and Karpenter drains the healthy node again.
-fn is_over(description: &str) -> bool {
+fn is_over(event: &ScheduledEvent) -> bool {
+    let description = event.description.as_str();
     description.starts_with("[Completed]") || description.starts_with("[Canceled]")
+}
+
+/// When the first of the events that are not over begins; `None` when one of them does not say.
+fn starts(report: &Report) -> Option<Timestamp> {
+    let times: Option<Vec<Timestamp>> =
+        report.events.iter().filter(|it| !is_over(it)).map(|it| it.not_before).collect();
+    times?.into_iter().min()
 }
 
 /// The categories in which an instance is unhealthy at `now`, forceful ones first. Exactly 120 s counts.
@@ -107,6 +122,7 @@ pub fn messages(reports: &[Report], now: Timestamp) -> Vec<(Category, Message)> 
             kind,
             instance_ids: vec![report.id.clone()],
             reservation_id: None,
+            starts: starts(report).filter(|_| kind == Kind::EventStatus),
             time: None,
         };
         unhealthy(report, now)
@@ -122,7 +138,11 @@ pub const WORK_REASON: &str = "InstanceStatus";
 
 /// The payload of such work.
 pub fn payload(message: &Message) -> Value {
-    json!({"kind": message.kind.metric(), "instanceIds": message.instance_ids})
+    json!({
+        "kind": message.kind.metric(),
+        "instanceIds": message.instance_ids,
+        "starts": message.starts,
+    })
 }
 
 /// Reads such a payload back; one that is none asks for nothing.
@@ -134,5 +154,6 @@ pub fn from_payload(payload: &Value) -> Message {
     };
     let ids = payload.get("instanceIds").and_then(Value::as_array);
     let ids = ids.into_iter().flatten().filter_map(Value::as_str).map(InstanceId::from);
-    Message { kind, instance_ids: ids.collect(), reservation_id: None, time: None }
+    let starts = payload.get("starts").and_then(Value::as_str).and_then(|it| it.parse().ok());
+    Message { kind, instance_ids: ids.collect(), reservation_id: None, starts, time: None }
 }

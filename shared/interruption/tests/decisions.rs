@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use spokeshave_interruption::{
-    Action, ClaimView, Kind, Message, NodeView, View, decide,
-    status::{self, Category, Check, Report},
+    Action, ClaimView, Kind, Message, NodeView, View, decide, parse,
+    status::{self, Category, Check, Report, ScheduledEvent},
 };
 use spokeshave_model::{NodeClaim, NodePool, core::Node, meta::from_value};
 
@@ -42,6 +42,7 @@ fn message(kind: Kind, ids: &[&str]) -> Message {
         kind,
         instance_ids: ids.iter().map(|it| (*it).into()).collect(),
         reservation_id: None,
+        starts: None,
         time: None,
     }
 }
@@ -237,6 +238,81 @@ fn forceful_termination() {
     assert_eq!(texts(&broken, &view(&[foreign], &[])), ["event a InstanceUnhealthy"]);
 }
 
+#[test] // nodeclass 24, BETTER: a lead time by pool
+fn scheduled_changes_wait_where_the_pool_says_so() {
+    let pool = |annotations: Value| {
+        from_value::<NodePool>(json!({"metadata": {"name": "default", "annotations": annotations},
+            "spec": {"template": {"spec": {"nodeClassRef": {}, "requirements": []}}}}))
+        .expect("a pool")
+    };
+    let after =
+        |lead_time: &str| pool(json!({"spokeshave.dev/scheduled-change-lead-time": lead_time}));
+    let plain = claim("a", "i-1", spot_labels());
+    let announced = "event a InstanceUnhealthy";
+    let leaves = |kind: Kind, starts: Option<&str>, pool: &NodePool| {
+        let view = view(std::slice::from_ref(&plain), &[]).with_pools([pool]);
+        let starts = starts.map(|it| it.parse().expect("a time"));
+        let texts = texts(&Message { starts, ..message(kind, &["i-1"]) }, &view);
+        assert_eq!(texts[0], announced);
+        texts.len() > 1
+    };
+    // It is 08:00:00.75.
+    for kind in [Kind::ScheduledChange, Kind::EventStatus] {
+        let in_two_days = Some("2026-03-04T08:00:00.75Z");
+        assert!(leaves(kind, in_two_days, &pool(json!({}))), "{kind:?}: at once unless asked");
+        assert!(!leaves(kind, in_two_days, &after("47h")));
+        assert!(leaves(kind, in_two_days, &after("48h")), "on the second");
+        assert!(leaves(kind, None, &after("1h")), "nobody knows when");
+        assert!(leaves(kind, Some("2026-03-01T00:00:00Z"), &after("0s")), "it has begun");
+        assert!(!leaves(kind, in_two_days, &after("0s")));
+        for odd in ["soon", "-1h", ""] {
+            assert!(leaves(kind, in_two_days, &after(odd)), "{odd:?} counts as none");
+        }
+    }
+    assert!(leaves(Kind::SystemStatus, Some("2026-03-04T08:00:00Z"), &after("1h")), "broken now");
+    let other = json!({"metadata": {"name": "other"}, "spec": {"template": {"spec": {"nodeClassRef": {}, "requirements": []}}}});
+    let other = from_value::<NodePool>(other).expect("a pool");
+    assert!(leaves(Kind::ScheduledChange, Some("2026-03-04T08:00:00Z"), &other));
+}
+
+#[test] // nodeclass 24, BETTER: when a change begins
+fn where_the_beginning_of_a_change_comes_from() {
+    let health = |start: Value| {
+        let body = json!({"version": "0", "source": "aws.health", "detail-type": "AWS Health Event",
+            "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange", "startTime": start,
+                "affectedEntities": [{"entityValue": "i-1"}]}});
+        parse(&body.to_string()).expect("a message").starts.map(|it| it.to_string())
+    };
+    assert_eq!(
+        health(json!("Tue, 4 Nov 2025 12:00:00 GMT")).as_deref(),
+        Some("2025-11-04T12:00:00Z")
+    );
+    for odd in [json!("tomorrow"), json!(7), json!(null), json!({})] {
+        assert_eq!(health(odd.clone()), None, "{odd}");
+    }
+    let event = |description: &str, at: Option<&str>| ScheduledEvent {
+        description: description.to_owned(),
+        not_before: at.map(|it| it.parse().expect("a time")),
+    };
+    let starts = |events: Vec<ScheduledEvent>| {
+        let report = Report { id: "i-1".into(), checks: vec![], events };
+        let messages = status::messages(&[report], now());
+        let read_back = status::from_payload(&status::payload(&messages[0].1));
+        assert_eq!(read_back, messages[0].1);
+        read_back.starts.map(|it| it.to_string())
+    };
+    let (early, late) = ("2026-03-10T00:00:00Z", "2026-03-12T00:00:00Z");
+    assert_eq!(
+        starts(vec![event("b", Some(late)), event("a", Some(early))]).as_deref(),
+        Some(early)
+    );
+    assert_eq!(
+        starts(vec![event("[Completed] a", Some(early)), event("b", Some(late))]).as_deref(),
+        Some(late)
+    );
+    assert_eq!(starts(vec![event("a", Some(early)), event("b", None)]), None);
+}
+
 #[test] // nodeclass 23, BETTER: rebalance recommendations, on request
 fn rebalance_is_acted_on_where_it_is_asked_for() {
     let pool = |annotation: &str| {
@@ -341,7 +417,10 @@ fn scheduled_events_count_at_once_unless_they_are_over() {
     let report = |checks: Vec<Check>, events: &[&str]| Report {
         id: "i-0c".into(),
         checks,
-        events: events.iter().map(|&it| it.to_owned()).collect(),
+        events: events
+            .iter()
+            .map(|&it| ScheduledEvent { description: it.to_owned(), not_before: None })
+            .collect(),
     };
     let now = "2025-11-04T15:00:00Z";
     let reboot = "The instance is scheduled for a reboot";

@@ -134,6 +134,9 @@ pub const LAUNCH_ATTEMPT: &str = "spokeshave.dev/launch-attempt";
 pub const COMMAND: &str = "spokeshave.dev/command";
 /// Annotation of ours on a NodePool: `replace` acts on rebalance recommendations.
 pub const REBALANCE: &str = "spokeshave.dev/rebalance";
+/// Annotation of ours on a NodePool: how long before a scheduled change of EC2 its nodes begin to leave (Go text such as
+/// `48h`). Without it they leave as soon as the change is announced.
+pub const SCHEDULED_CHANGE_LEAD_TIME: &str = "spokeshave.dev/scheduled-change-lead-time";
 /// Annotation of ours on a claim: when EC2 recommended to move off it, in a pool that acts on that. Counts as drift.
 pub const REBALANCE_RECOMMENDED: &str = "spokeshave.dev/rebalance-recommended";
 

@@ -148,7 +148,7 @@ pub const GATES: &[(&str, bool, &str)] = &[
     (
         "NodeClassCEL",
         false,
-        "expressions in user data of an EC2NodeClass are evaluated for each node",
+        "expressions in `spec.kubelet` of an EC2NodeClass are evaluated for each instance type",
     ),
 ];
 
