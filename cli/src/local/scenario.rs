@@ -99,8 +99,12 @@ impl Scenario {
     /// As [`Self::run`].
     pub fn start(&self, options: &Options) -> Result<World, ScenarioError> {
         let start: Timestamp = START.parse().map_err(|_| ScenarioError::Manifest(START.into()))?;
-        let settings =
-            Settings { account_id: spokeshave_sim::ports::ACCOUNT.into(), ..self.settings.clone() };
+        let settings = Settings {
+            account_id: spokeshave_sim::ports::ACCOUNT.into(),
+            // The whole world is made up: its EC2 needs no stand-in.
+            ec2_mode: "ec2".into(),
+            ..self.settings.clone()
+        };
         let (market, shape_of) = self.market(&settings, start)?;
         let functions = Box::new(AllFunctions::new(&settings));
         let mut world = World::new(options.seed, start, settings, market, shape_of, functions);

@@ -256,6 +256,11 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                 .with("capacity_type", launched.capacity_type.as_str())
                 .with("attempt", attempt.id.as_str()),
         );
+        if kwok {
+            // Its Node is made by us.
+            let look = self.cx.now.saturating_add(spokeshave_kwok::node::FIRST_LOOK);
+            return Ok(Next::At(look.unwrap_or(self.cx.now)));
+        }
         Ok(Next::Done)
     }
 

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_catalog::launch::attempt;
+use spokeshave_kwok::node::JoinError;
 use spokeshave_lambda::{BatchAnswer, SqsBatch};
 use spokeshave_model::{ConditionStatus, Kind, NodeClaim, ObjectKey};
 use spokeshave_ports::{
@@ -182,7 +183,10 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             return Ok(claims.map(|it| it.name.clone()).collect());
         }
         let claims = self.cluster.list::<NodeClaim>(&Selector::all()).await?;
-        let open = claims.iter().filter(|it| is_open(it));
+        let waits_for_node = |it: &NodeClaim| {
+            spokeshave_kwok::node::is_made_up(it) && !it.is_true(NodeClaim::REGISTERED)
+        };
+        let open = claims.iter().filter(|it| is_open(it) || waits_for_node(it));
         Ok(open.map(|it| it.metadata.name.clone()).collect())
     }
 
@@ -204,6 +208,9 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                         None => fresh.push(claim),
                     },
                 },
+                Ok(Some(claim)) if spokeshave_kwok::node::is_made_up(&claim) => {
+                    results.insert(name.clone(), self.join(&claim).await);
+                }
                 Ok(_) => {}
                 Err(error) => {
                     self.note_trouble(name, &error.into());
@@ -242,6 +249,22 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             }
         }
         results
+    }
+
+    /// Makes the Node of a made-up instance once it has booted.
+    async fn join(&self, claim: &NodeClaim) -> Next {
+        match spokeshave_kwok::node::join(self.cluster, self.ec2, claim, self.cx.now).await {
+            Ok(Some(at)) => Next::At(at),
+            Ok(None) => Next::Done,
+            Err(error) => {
+                let error = match error {
+                    JoinError::Cluster(error) => Trouble::from(error),
+                    JoinError::Aws(error) => Trouble::from(error),
+                };
+                self.note_trouble(claim.name(), &error);
+                Next::BackOff
+            }
+        }
     }
 
     fn note_trouble(&self, name: &str, error: &Trouble) {

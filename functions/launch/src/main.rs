@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use spokeshave_ec2::Ec2Api;
+use spokeshave_kwok::{Kwok, Profile};
 use spokeshave_lambda::{runtime::Startup, stack::Stack};
 use spokeshave_launch_function::handle;
 use spokeshave_ports::Concern;
@@ -12,8 +13,11 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let start = Startup::from_env(Concern::Launch)?;
     let stack = Stack::connect(&start.settings).await?;
     let ec2 = Ec2Api::new(&stack.aws);
+    let kwok = std::env::var("SPOKESHAVE_KWOK").unwrap_or_default();
+    let kwok = Profile::of(&start.settings.ec2_mode, &kwok)?;
     start
         .run(async |batch, cx| {
+            let ec2 = Kwok::new(&ec2, &stack.state, kwok.as_ref(), cx);
             handle(batch, stack.cluster.as_ref(), &ec2, &stack.state, &stack.queues, cx).await
         })
         .await

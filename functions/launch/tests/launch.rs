@@ -4,8 +4,9 @@ mod common;
 
 use common::{Script, World, at, error, ice};
 use serde_json::json;
+use spokeshave_kwok::{Kwok, Profile};
 use spokeshave_model::{ConditionStatus, NodeClaim, conditions, labels};
-use spokeshave_ports::{Concern, StateKey, ec2::Subnet};
+use spokeshave_ports::{Concern, StateKey, ec2::Subnet, fake::block_on};
 
 fn ready(
     status: ConditionStatus,
@@ -390,4 +391,37 @@ fn other_work_and_malformed_work() {
     batch.records[0].body = json!({"reason": "Sweep"}).to_string();
     world.run_batch(&batch).expect("it lives");
     assert_eq!(world.alive().len(), 2);
+}
+
+#[test] // aws-capacity 24, cases 3-4
+fn made_up_instances_become_nodes() {
+    let mut world = World::new(2);
+    world.settings.ec2_mode = "kwok".into();
+    let profile = Profile::default();
+    let run = |seconds: i64, names: &[&str]| {
+        world.set_now(at(seconds));
+        world.fake.sent.borrow_mut().clear();
+        let cx = world.invocation();
+        let ec2 = Kwok::new(&world, &world.fake, Some(&profile), &cx);
+        let batch = world.message(names);
+        let fake = &world.fake;
+        let answer =
+            block_on(spokeshave_launch_function::handle(&batch, fake, &ec2, fake, fake, &cx));
+        assert!(answer.failures.is_empty());
+        let wakes = world.fake.sent.borrow();
+        wakes.iter().map(|it| (it.1.keys.len(), it.2.as_secs())).collect::<Vec<_>>()
+    };
+    let nodes = || {
+        let objects = world.fake.objects.borrow();
+        objects.keys().filter(|it| it.starts_with("Node/")).count()
+    };
+    assert_eq!(run(0, &["a-0", "a-1"]), [(2, 1)]);
+    let claim = world.claim("a-0").expect("there");
+    assert!(claim.is_true(NodeClaim::LAUNCHED));
+    assert!(claim.status.provider_id.0.starts_with("kwok-aws:///us-west-2a/i-"));
+    assert_eq!((run(1, &["a-0", "a-1"]), nodes()), (vec![(2, 29)], 0));
+    assert_eq!((run(30, &["a-0", "a-1"]), nodes()), (vec![], 2));
+    assert_eq!((run(31, &["a-0", "a-1"]), nodes()), (vec![], 2));
+    // Nothing was bought.
+    assert!(world.alive().is_empty());
 }

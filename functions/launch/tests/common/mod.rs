@@ -244,7 +244,7 @@ impl World {
         self.interleave.set(false);
     }
 
-    fn invocation(&self) -> Invocation<'_> {
+    pub fn invocation(&self) -> Invocation<'_> {
         Invocation {
             concern: Concern::Launch,
             now: self.now.get(),

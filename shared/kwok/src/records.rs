@@ -1,0 +1,106 @@
+//! Instances, fleets and templates as records of the state table.
+
+use jiff::Timestamp;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use spokeshave_model::InstanceId;
+use spokeshave_ports::{
+    AwsError, StateError, StateKey, StateTable, When,
+    ec2::{Filter, Instance, Tags},
+};
+
+use crate::KEPT;
+
+pub(crate) const INSTANCE: &str = "kwok-instance";
+pub(crate) const FLEET: &str = "kwok-fleet";
+pub(crate) const TEMPLATE: &str = "kwok-template";
+pub(crate) const BUCKET: &str = "kwok-bucket";
+
+/// The table's trouble as EC2's: it passes by itself.
+pub(crate) fn as_aws(operation: &'static str, error: &StateError) -> AwsError {
+    let message = format!("the record of a made-up EC2: {error}");
+    AwsError { status: 503, ..AwsError::new("ec2", operation, "Unavailable", &message) }
+}
+
+pub(crate) async fn read<T: DeserializeOwned>(
+    state: &impl StateTable,
+    partition: &str,
+    sort: &str,
+) -> Result<Option<(T, u64)>, StateError> {
+    let record = state.read(&StateKey::new(partition, sort)).await?;
+    Ok(record.and_then(|it| Some((serde_json::from_value(it.data).ok()?, it.version))))
+}
+
+/// Writes; `Ok(false)` when the condition does not hold.
+pub(crate) async fn write(
+    state: &impl StateTable,
+    partition: &str,
+    sort: &str,
+    data: &impl Serialize,
+    expires_at: Option<Timestamp>,
+    when: When,
+) -> Result<bool, StateError> {
+    let data = serde_json::to_value(data).unwrap_or(Value::Null);
+    match state.write(&StateKey::new(partition, sort), data, expires_at, when).await {
+        Ok(_) => Ok(true),
+        Err(StateError::Conflict(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// All instances that are not gone, by id.
+pub(crate) async fn instances(state: &impl StateTable) -> Result<Vec<Instance>, StateError> {
+    let records = state.query(INSTANCE, "").await?;
+    let read = records.into_iter().filter_map(|it| serde_json::from_value(it.1.data).ok());
+    Ok(read.filter(|it: &Instance| it.state != "terminated").collect())
+}
+
+/// Changes an instance; `Ok(false)` when there is none.
+pub(crate) async fn change(
+    state: &impl StateTable,
+    id: &InstanceId,
+    now: Timestamp,
+    change: impl Fn(&mut Instance),
+) -> Result<bool, StateError> {
+    loop {
+        let found = read::<Instance>(state, INSTANCE, id.as_str()).await?;
+        let Some((mut instance, version)) = found.filter(|it| it.0.state != "terminated") else {
+            return Ok(false);
+        };
+        change(&mut instance);
+        let ended = instance.state == "terminated";
+        let expires_at = ended.then(|| now.saturating_add(KEPT).ok()).flatten();
+        let when = When::Version(version);
+        if write(state, INSTANCE, id.as_str(), &instance, expires_at, when).await? {
+            return Ok(true);
+        }
+    }
+}
+
+fn wildcard(pattern: &[char], text: &[char]) -> bool {
+    match pattern.split_first() {
+        None => text.is_empty(),
+        Some(('*', rest)) => (0..=text.len()).any(|at| wildcard(rest, &text[at..])),
+        Some((first, rest)) => text
+            .split_first()
+            .is_some_and(|(c, left)| (*first == '?' || first == c) && wildcard(rest, left)),
+    }
+}
+
+/// Whether something with these tags and fields passes all filters. An unknown filter passes nothing.
+pub(crate) fn passes(filters: &[Filter], tags: &Tags, fields: &[(&str, &str)]) -> bool {
+    filters.iter().all(|filter| {
+        let any = |text: &str| {
+            let text: Vec<char> = text.chars().collect();
+            let matches = |it: &String| wildcard(&it.chars().collect::<Vec<_>>(), &text);
+            filter.values.iter().any(matches)
+        };
+        if let Some(key) = filter.name.strip_prefix("tag:") {
+            return tags.get(key).is_some_and(|value| any(value));
+        }
+        if filter.name == "tag-key" {
+            return tags.keys().any(|key| any(key));
+        }
+        fields.iter().any(|(name, value)| *name == filter.name && any(value))
+    })
+}
