@@ -9,6 +9,7 @@ mod buffers;
 mod carry_out;
 mod metrics;
 mod names;
+mod overlays;
 pub mod records;
 pub mod statics;
 pub mod world;
@@ -172,6 +173,13 @@ async fn run(
     } else {
         Vec::new()
     };
+    let market = if settings.gates.node_overlay && !view.overlays.is_empty() {
+        let market = world::market(view, state, settings, cx.now).await?;
+        overlays::write_status(view, &market.overlays, cluster, cx).await;
+        Some(market)
+    } else {
+        None
+    };
     if pending.is_empty() && displaced.is_empty() && placeholders.is_empty() {
         if settings.gates.capacity_buffer {
             buffers::write_status(view, None, cluster, cx).await?;
@@ -183,7 +191,10 @@ async fn run(
         }
         return Ok(());
     }
-    let market = world::market(view, state, settings, cx.now).await?;
+    let market = match market {
+        Some(market) => market,
+        None => world::market(view, state, settings, cx.now).await?,
+    };
     let mut batch = Batch {
         displaced: displaced.iter().map(|it| it.key()).collect(),
         pods: pending.iter().chain(&placeholders).chain(&displaced).cloned().collect(),

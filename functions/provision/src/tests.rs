@@ -355,3 +355,72 @@ fn an_outstanding_launch_is_measured() {
     }
     assert_eq!(fake.samples("karpenter_scheduler_scheduling_duration_seconds").len(), 2);
 }
+
+#[test] // scheduling 20, cases 4 and 5; api 14, cases 4, 5 and 7
+fn overlays_say_whether_they_count() {
+    use spokeshave_model::NodeOverlay;
+    let fake = world();
+    let overlay = |name: &str, weight: i32, spec: Value| {
+        let mut object = json!({"metadata": {"name": name, "uid": format!("uid-{name}"), "generation": 2,
+                "creationTimestamp": "2026-03-01T11:00:00Z"},
+            "spec": {"weight": weight, "requirements": [
+                {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m.small"]}]}});
+        for (key, value) in spec.as_object().expect("an object") {
+            object["spec"][key] = value.clone();
+        }
+        object
+    };
+    fake.add_json::<NodeOverlay>(overlay("a", 1, json!({"price": "5.00"})));
+    fake.add_json::<NodeOverlay>(overlay("b", 1, json!({"priceAdjustment": "-10%"})));
+    fake.add_json::<NodeOverlay>(overlay("c", 2, json!({"price": "5.00"})));
+    fake.add_json::<NodeOverlay>(overlay(
+        "d",
+        3,
+        json!({"capacity": {"vpc.amazonaws.com/efa": "1"}}),
+    ));
+    let work = Work::new("NodeOverlayChanged", Vec::new());
+    let settings = gates("NodeOverlay=true");
+    let state = |name: &str| -> Vec<String> {
+        let it = fake.object::<NodeOverlay>(name).expect("there");
+        let line = |it: &spokeshave_model::Condition| {
+            let at = it.last_transition_time.map(|it| it.to_string()).unwrap_or_default();
+            let generation = it.observed_generation;
+            format!("{}={:?} {} {:?} {at} {generation}", it.type_, it.status, it.reason, it.message)
+        };
+        it.status.conditions.iter().map(line).collect()
+    };
+    // Without the gate nothing is said.
+    provision_with(&fake, &work, &Settings::default());
+    assert!(state("a").is_empty());
+    provision_with(&fake, &work, &settings);
+    let now = "2026-03-01T12:00:00Z";
+    let good = [
+        format!("ValidationSucceeded=True ValidationSucceeded \"\" {now} 2"),
+        format!("Ready=True Ready \"\" {now} 2"),
+    ];
+    assert_eq!(state("b"), good);
+    assert_eq!(state("c"), good);
+    let unready = "Ready=False UnhealthyDependents \"ValidationSucceeded=False\"";
+    assert_eq!(
+        state("a"),
+        [
+            format!("ValidationSucceeded=False Conflict \"conflict with another overlay\" {now} 2"),
+            format!("{unready} {now} 2"),
+        ]
+    );
+    assert_eq!(
+        state("d"),
+        [
+            format!(
+                "ValidationSucceeded=False RuntimeValidation \"invalid capacity: vpc.amazonaws.com/efa in resource, restricted\" {now} 2"
+            ),
+            format!("{unready} {now} 2"),
+        ]
+    );
+    // Again: nothing changes, and nothing is written.
+    let before = decisions(&fake, "set-condition").len();
+    fake.now.set("2026-03-01T13:00:00Z".parse().expect("a time"));
+    provision_with(&fake, &work, &settings);
+    assert_eq!(decisions(&fake, "set-condition").len(), before);
+    assert!(state("a")[0].contains(now));
+}

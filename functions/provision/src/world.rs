@@ -20,7 +20,10 @@ use spokeshave_model::{
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Key, Selector, StateError, StateTable, chain,
 };
-use spokeshave_scheduling::{ClusterView, Kept, Object, PoolInput, overlays};
+use spokeshave_scheduling::{
+    ClusterView, Kept, Object, PoolInput,
+    overlays::{self, Verdict},
+};
 
 /// Why a run cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -158,6 +161,8 @@ pub struct Market {
     pub pools: Vec<PoolInput>,
     /// When the first mark of an unavailable offering runs out.
     pub next_expiry: Option<Timestamp>,
+    /// What became of the overlays, by name. Empty without their gate.
+    pub overlays: BTreeMap<String, Verdict>,
 }
 
 /// Ready pools with their instance types.
@@ -177,7 +182,9 @@ pub async fn market(
         .filter(|it| PoolInput::takes_part(it))
         .collect();
     if ready.is_empty() {
-        return Ok(Market { pools: Vec::new(), next_expiry: None });
+        let mut pools = Vec::new();
+        let overlays = apply_overlays(&mut pools, view, settings);
+        return Ok(Market { pools, next_expiry: None, overlays });
     }
     let catalog = stored::load_catalog(state, &settings.region).await?;
     let (mut market, _): (MarketView<'_>, _) = stored::load_view(state, settings, now).await;
@@ -213,8 +220,17 @@ pub async fn market(
             }
         })
         .collect();
-    if settings.gates.node_overlay {
-        overlays::apply(&mut pools, view.overlays.values().map(|it| &**it));
+    let overlays = apply_overlays(&mut pools, view, settings);
+    Ok(Market { pools, next_expiry, overlays })
+}
+
+fn apply_overlays(
+    pools: &mut [PoolInput],
+    view: &ClusterView,
+    settings: &Settings,
+) -> BTreeMap<String, Verdict> {
+    if !settings.gates.node_overlay {
+        return BTreeMap::new();
     }
-    Ok(Market { pools, next_expiry })
+    overlays::apply(pools, view.overlays.values().map(|it| &**it))
 }

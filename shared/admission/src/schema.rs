@@ -7,7 +7,7 @@ mod defaults;
 mod rules;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{Arc, Mutex},
 };
 
@@ -63,7 +63,9 @@ pub struct Schema {
     rules: Vec<Rule>,
     /// Of the root: where the number is that the scale subresource shows.
     scale: Option<FieldPath>,
-    verdicts: Mutex<HashMap<String, rules::Verdicts>>,
+    /// It or something in it has rules.
+    has_rules: bool,
+    verdicts: Mutex<rules::Verdicts>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +121,7 @@ impl Schema {
         let format = schema.get("format").and_then(Value::as_str);
         let fields = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
         let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
-        Self {
+        let mut compiled = Self {
             type_: match schema.get("type").and_then(Value::as_str) {
                 Some("object") => Some(Type::Object),
                 Some("array") => Some(Type::Array),
@@ -155,8 +157,15 @@ impl Schema {
             },
             rules: rules.into_iter().flatten().filter_map(|it| Rule::compile(it, env)).collect(),
             scale: None,
+            has_rules: false,
             verdicts: Mutex::default(),
-        }
+        };
+        let within = |it: &Self| it.has_rules;
+        compiled.has_rules = !compiled.rules.is_empty()
+            || compiled.fields.values().any(within)
+            || compiled.items.as_deref().is_some_and(within)
+            || compiled.values.as_deref().is_some_and(within);
+        compiled
     }
 
     /// Has the number at `path` checked as that of a scale subresource.

@@ -1,10 +1,11 @@
 //! NodeOverlay, `karpenter.sh/v1alpha1` (`spec` api 14).
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Condition, ObjectMeta, Resources, kind, meta::null_is_default, node_pool::is_default,
-    requirements::NodeSelectorRequirement,
+    Condition, ObjectMeta, Resources, conditions::ConditionSet, kind, meta::null_is_default,
+    node_pool::is_default, requirements::NodeSelectorRequirement,
 };
 
 /// Changes what the planner believes about prices and capacity of instance types.
@@ -44,4 +45,15 @@ pub struct NodeOverlayStatus {
 impl NodeOverlay {
     pub const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
     pub const DEPENDENTS: &[&str] = &[Self::VALIDATION_SUCCEEDED];
+
+    /// The conditions with the rules for changing them.
+    pub fn conditions_mut(&mut self) -> ConditionSet<'_> {
+        ConditionSet {
+            generation: self.metadata.generation,
+            created: self.metadata.creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH),
+            deleting: self.metadata.deletion_timestamp.is_some(),
+            conditions: &mut self.status.conditions,
+            dependents: Self::DEPENDENTS,
+        }
+    }
 }

@@ -1,15 +1,17 @@
 //! CEL rules, evaluated as the API server evaluates them.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, LazyLock},
+};
 
 use cel::{Context, Env, ExecutionError, Program, Value as CelValue};
+use regex::Regex;
 use serde_json::Value;
 use spokeshave_model::FieldPath;
 
 use super::{Finding, Schema, Source};
-
-/// Broken rules of one value, by position.
-pub(super) type Verdicts = Arc<[(usize, Broken)]>;
 
 /// Why a rule does not hold.
 #[derive(Clone, Debug)]
@@ -19,8 +21,61 @@ pub(super) struct Broken {
     is_error: bool,
 }
 
-/// Values remembered per level of a schema, and bytes per value.
+/// What is known about a rule and a part of a value: fleets of pools repeat themselves.
+pub(super) type Verdicts = HashMap<(usize, String), Option<Broken>>;
+
+/// Verdicts remembered per level of a schema, and bytes of what they are about.
 const MAX_REMEMBERED: usize = 4096;
+const MAX_KEY: usize = 1024;
+
+/// Which part of a value a rule looks at.
+#[derive(Debug, PartialEq)]
+enum Scope {
+    Whole,
+    /// Each item of a list, or each key of a map, by itself: `self.all(it, ...)`.
+    Each,
+    /// These fields of an object.
+    Fields(Vec<String>),
+}
+
+impl Scope {
+    fn of(rule: &str) -> Self {
+        static FIELD: LazyLock<Option<Regex>> =
+            LazyLock::new(|| Regex::new(r"\bself\b(\.([A-Za-z]+)\b([^(]|$))?").ok());
+        let mentions = rule.matches("self").count();
+        if mentions == 1 && rule.strip_prefix("self.all(").is_some_and(closes_at_the_end) {
+            return Self::Each;
+        }
+        let found = FIELD.iter().flat_map(|it| it.captures_iter(rule));
+        let fields: Option<Vec<String>> =
+            found.map(|it| it.get(2).map(|name| name.as_str().to_owned())).collect();
+        match fields {
+            Some(mut fields) if fields.len() == mentions => {
+                fields.sort();
+                fields.dedup();
+                Self::Fields(fields)
+            }
+            _ => Self::Whole,
+        }
+    }
+}
+
+/// Whether the parenthesis that is open closes with the last character, and not before.
+fn closes_at_the_end(rest: &str) -> bool {
+    let (mut depth, mut quote) = (1, false);
+    for (at, c) in rest.char_indices() {
+        match c {
+            '\'' => quote = !quote,
+            '(' if !quote => depth += 1,
+            ')' if !quote => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return at + 1 == rest.len();
+        }
+    }
+    false
+}
 
 /// A compiled rule.
 pub struct Rule {
@@ -29,8 +84,7 @@ pub struct Rule {
     message: String,
     /// It compares with the object as it was, and says nothing without one.
     is_transition: bool,
-    /// It is about each item of a list by itself.
-    is_for_each: bool,
+    scope: Scope,
 }
 
 impl fmt::Debug for Rule {
@@ -48,38 +102,26 @@ impl Rule {
             env: Arc::clone(env),
             message: rule.get("message")?.as_str()?.to_owned(),
             is_transition: text.contains("oldSelf"),
-            is_for_each: text.starts_with("self.all(") && text.matches("self").count() == 1,
+            scope: Scope::of(text),
         })
     }
 
     /// The message when the rule does not hold or cannot be evaluated.
-    fn broken(&self, this: &CelValue, old: Option<&CelValue>) -> Option<Broken> {
-        match self.execute(this, old) {
+    fn broken(&self, this: &Value, old: Option<&Value>) -> Option<Broken> {
+        let mut context = Context::with_env(Arc::clone(&self.env));
+        context.add_variable_from_value("self", convert(this));
+        if let Some(old) = old {
+            context.add_variable_from_value("oldSelf", convert(old));
+        }
+        match self.program.execute(&context) {
             Ok(CelValue::Bool(true)) => None,
             Ok(_) => Some(Broken { message: self.message.clone(), is_error: false }),
             Err(error) => {
-                let error = evaluation_error(&self.first_error(this).unwrap_or(error));
+                let error = evaluation_error(&error);
                 let message = format!("{error} evaluating rule: {}", self.message);
                 Some(Broken { message, is_error: true })
             }
         }
-    }
-
-    fn execute(&self, this: &CelValue, old: Option<&CelValue>) -> Result<CelValue, ExecutionError> {
-        let mut context = Context::with_env(Arc::clone(&self.env));
-        context.add_variable_from_value("self", this.clone());
-        if let Some(old) = old {
-            context.add_variable_from_value("oldSelf", old.clone());
-        }
-        self.program.execute(&context)
-    }
-
-    /// Of several items that cannot be evaluated the API server names the first, our library the last.
-    fn first_error(&self, this: &CelValue) -> Option<ExecutionError> {
-        let CelValue::List(items) = this else { return None };
-        let alone = |item: &CelValue| CelValue::List(Arc::new(vec![item.clone()]));
-        let mut each = items.iter().filter(|_| self.is_for_each);
-        each.find_map(|item| self.execute(&alone(item), None).err())
     }
 }
 
@@ -112,14 +154,12 @@ impl Schema {
                 hides_rules: false,
                 ratchets: !rule.is_transition && !broken.is_error,
             };
-            for (at, broken) in self.lasting(value).iter() {
-                findings.extend(self.rules.get(*at).map(|rule| say(rule, broken.clone())));
+            for (at, rule) in self.rules.iter().enumerate().filter(|(_, it)| !it.is_transition) {
+                findings.extend(self.lasting(at, rule, value).map(|broken| say(rule, broken)));
             }
-            let transitions = self.rules.iter().filter(|it| it.is_transition);
-            if let Some(old) = old.filter(|_| self.rules.iter().any(|it| it.is_transition)) {
-                let (this, old) = (convert(value), convert(old));
-                for rule in transitions {
-                    let broken = rule.broken(&this, Some(&old));
+            if let Some(old) = old {
+                for rule in self.rules.iter().filter(|it| it.is_transition) {
+                    let broken = rule.broken(value, Some(old));
                     findings.extend(broken.map(|broken| say(rule, broken)));
                 }
             }
@@ -128,7 +168,7 @@ impl Schema {
             Value::Object(map) => {
                 for (key, value) in map {
                     if let Some(schema) = self.fields.get(key).or(self.values.as_deref())
-                        && schema.has_rules()
+                        && schema.has_rules
                     {
                         let old = old.and_then(|it| it.get(key));
                         schema.evaluate(value, old, &path.field(key), findings);
@@ -136,7 +176,7 @@ impl Schema {
                 }
             }
             Value::Array(values) => {
-                if let Some(items) = self.items.as_ref().filter(|it| it.has_rules()) {
+                if let Some(items) = self.items.as_ref().filter(|it| it.has_rules) {
                     for (at, value) in values.iter().enumerate() {
                         items.evaluate(value, None, &path.index(at), findings);
                     }
@@ -146,33 +186,69 @@ impl Schema {
         }
     }
 
-    /// The broken rules that look at the value alone, by position. The same value is evaluated once: fleets of pools repeat
-    /// themselves.
-    fn lasting(&self, value: &Value) -> Verdicts {
-        let key = value.to_string();
-        let known = self.verdicts.lock().ok().and_then(|it| it.get(&key).cloned());
-        if let Some(known) = known {
-            return known;
+    /// The verdict of a rule that looks at the value alone.
+    fn lasting(&self, at: usize, rule: &Rule, value: &Value) -> Option<Broken> {
+        match (&rule.scope, value) {
+            (Scope::Each, Value::Array(items)) => {
+                let alone = |item: &Value| {
+                    let key = item.to_string();
+                    self.remembered(at, rule, key, || Value::Array(vec![item.clone()]))
+                };
+                worst(items.iter().filter_map(alone))
+            }
+            (Scope::Each, Value::Object(entries)) => {
+                // The rule speaks of keys alone.
+                let alone = |key: &String| {
+                    let only = || Value::Object([(key.clone(), Value::Null)].into_iter().collect());
+                    self.remembered(at, rule, key.clone(), only)
+                };
+                worst(entries.keys().filter_map(alone))
+            }
+            (Scope::Fields(names), Value::Object(fields)) => {
+                let field = |name: &String| Some((name.clone(), fields.get(name)?.clone()));
+                let part = Value::Object(names.iter().filter_map(field).collect());
+                self.remembered(at, rule, part.to_string(), || part.clone())
+            }
+            _ => self.remembered(at, rule, value.to_string(), || value.clone()),
         }
-        let this = convert(value);
-        let lasting = self.rules.iter().enumerate().filter(|(_, it)| !it.is_transition);
-        let broken: Verdicts =
-            lasting.filter_map(|(at, rule)| Some((at, rule.broken(&this, None)?))).collect();
-        if let Ok(mut verdicts) = self.verdicts.lock()
-            && verdicts.len() < MAX_REMEMBERED
-            && key.len() < MAX_REMEMBERED
-        {
-            verdicts.insert(key, Arc::clone(&broken));
-        }
-        broken
     }
 
-    fn has_rules(&self) -> bool {
-        !self.rules.is_empty()
-            || self.fields.values().any(Self::has_rules)
-            || self.items.as_ref().is_some_and(|it| it.has_rules())
-            || self.values.as_ref().is_some_and(|it| it.has_rules())
+    /// The verdict about what `key` stands for, evaluated once.
+    fn remembered(
+        &self,
+        at: usize,
+        rule: &Rule,
+        key: String,
+        value: impl Fn() -> Value,
+    ) -> Option<Broken> {
+        if key.len() > MAX_KEY {
+            return rule.broken(&value(), None);
+        }
+        let key = (at, key);
+        if let Some(known) = self.verdicts.lock().ok().and_then(|it| it.get(&key).cloned()) {
+            return known;
+        }
+        let verdict = rule.broken(&value(), None);
+        if let Ok(mut verdicts) = self.verdicts.lock() {
+            if verdicts.len() >= MAX_REMEMBERED {
+                verdicts.clear();
+            }
+            verdicts.insert(key, verdict.clone());
+        }
+        verdict
     }
+}
+
+/// What `all` makes of its items: one that does not hold hides errors, and of several errors the first counts.
+fn worst(verdicts: impl Iterator<Item = Broken>) -> Option<Broken> {
+    let mut first: Option<Broken> = None;
+    for verdict in verdicts {
+        if !verdict.is_error {
+            return Some(verdict);
+        }
+        first.get_or_insert(verdict);
+    }
+    first
 }
 
 /// JSON as CEL sees it.
@@ -190,6 +266,29 @@ fn convert(value: &Value) -> CelValue {
             let map: HashMap<String, CelValue> =
                 fields.iter().map(|(key, value)| (key.clone(), convert(value))).collect();
             map.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_look_at_no_more_than_they_must() {
+        let fields = |names: &[&str]| Scope::Fields(names.iter().map(|it| (*it).into()).collect());
+        for (rule, scope) in [
+            ("self.all(it, has(it.a))", Scope::Each),
+            ("self.all(it, it != ')') && true", Scope::Whole),
+            ("self.all(key, self[key] != '')", Scope::Whole),
+            ("!self.all(it, has(it.a))", Scope::Whole),
+            ("self != ''", Scope::Whole),
+            ("self.size() != 0", Scope::Whole),
+            ("!has(self.replicas) || self.limits.size() == 0", fields(&["limits", "replicas"])),
+            ("has(self.role) != has(self.instanceProfile)", fields(&["instanceProfile", "role"])),
+            ("self.terms.exists(it, has(it.alias))", fields(&["terms"])),
+        ] {
+            assert_eq!(Scope::of(rule), scope, "{rule}");
         }
     }
 }
