@@ -59,7 +59,9 @@ impl Functions for AllFunctions {
                     spokeshave_instance_profile_gc_function::handle(&batch, it, it, it, &cx).await
                 }
                 Concern::CatalogRefresh => {
-                    spokeshave_catalog_refresh_function::handle(&batch, it, it, it, &cx).await
+                    let shifts = &spokeshave_ports::NoZonalShifts;
+                    spokeshave_catalog_refresh_function::handle(&batch, it, it, shifts, it, &cx)
+                        .await
                 }
                 // The bridge is started directly; it has no queue.
                 Concern::ClusterBridge => spokeshave_lambda::BatchAnswer::done(),

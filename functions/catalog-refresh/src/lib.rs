@@ -1,6 +1,6 @@
 //! The function `catalog-refresh`: keeps in the state table what the region sells.
 //!
-//! Every run reads spot prices and what is left in capacity reservations; instance types, offerings and on-demand prices
+//! Every run reads spot prices, what is left in capacity reservations, and zonal shifts where they count; instance types, offerings and on-demand prices
 //! are read when the last answer is 12 hours old. Each is read independently of the others. A failed or empty answer
 //! never replaces an older one, and the next run asks again. It also deletes launch templates that nothing has used for
 //! an hour.
@@ -10,11 +10,12 @@ use spokeshave_catalog::{
     Catalog,
     launch::template,
     stored::{self, ReservationEvent, StoredCatalog},
+    zonal_shift,
 };
 use spokeshave_lambda::{BatchAnswer, SqsBatch};
 use spokeshave_model::labels;
 use spokeshave_ports::{
-    Decision, Ec2, Invocation, Pricing, StateError, StateTable, chain, ec2::Filter,
+    Decision, Ec2, Invocation, Pricing, StateError, StateTable, ZonalShifts, chain, ec2::Filter,
 };
 
 /// How old types, offerings and on-demand prices may be. 12 hours, as in Karpenter.
@@ -27,6 +28,7 @@ pub async fn handle(
     batch: &SqsBatch,
     ec2: &impl Ec2,
     pricing: &impl Pricing,
+    shifts: &impl ZonalShifts,
     state: &impl StateTable,
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
@@ -34,7 +36,11 @@ pub async fn handle(
     if batch.records.is_empty() {
         return answer;
     }
-    if let Err(error) = refresh(ec2, pricing, state, cx).await {
+    let refreshed = match read_shifts(shifts, state, cx).await {
+        Ok(()) => refresh(ec2, pricing, state, cx).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = refreshed {
         cx.decide(Decision::new("retry", "Catalog/", chain(&error)));
         for record in &batch.records {
             answer.retry(record);
@@ -205,6 +211,38 @@ fn publish(catalog: &Catalog, cx: &Invocation<'_>, read: bool) {
             &labels,
         );
     }
+}
+
+/// Zones that traffic is being shifted away from, where that counts. What is known stays when ARC does not answer: every
+/// shift has its end.
+async fn read_shifts(
+    shifts: &impl ZonalShifts,
+    state: &impl StateTable,
+    cx: &Invocation<'_>,
+) -> Result<(), StateError> {
+    if !cx.settings.enable_zonal_shift {
+        return Ok(());
+    }
+    match shifts.zonal_shifts(&cx.settings.cluster_arn()).await {
+        Ok(answer) => {
+            let before = zonal_shift::load(state, cx.now).await?;
+            zonal_shift::save(state, &answer, cx.now).await?;
+            let after = zonal_shift::shifted(&answer, cx.now);
+            for zone in after.difference(&before) {
+                let reason = "traffic is shifted away from it: nothing is launched there";
+                cx.decide(Decision::new("shift", format!("Zone/{zone}"), reason));
+            }
+            for zone in before.difference(&after) {
+                cx.decide(Decision::new("restore", format!("Zone/{zone}"), "the shift is over"));
+            }
+        }
+        Err(error) => cx.decide(
+            Decision::new("keep", "Catalog/zonal-shifts", error.to_string())
+                .with_error(&error)
+                .as_error(),
+        ),
+    }
+    Ok(())
 }
 
 /// What is left in every active reservation of the account.

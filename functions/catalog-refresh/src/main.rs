@@ -7,7 +7,7 @@ use spokeshave_catalog_refresh_function::handle;
 use spokeshave_ec2::Ec2Api;
 use spokeshave_kwok::{Kwok, Profile};
 use spokeshave_lambda::{runtime::Startup, stack::Stack};
-use spokeshave_ports::Concern;
+use spokeshave_ports::{Concern, NoZonalShifts};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     start
         .run(async |batch, cx| {
             let ec2 = Kwok::new(&ec2, &stack.state, kwok.as_ref(), cx);
-            handle(batch, &ec2, &pricing, &stack.state, cx).await
+            handle(batch, &ec2, &pricing, &NoZonalShifts, &stack.state, cx).await
         })
         .await
 }

@@ -6,7 +6,7 @@ use spokeshave_catalog::{Catalog, stored};
 use spokeshave_lambda::{SqsBatch, SqsRecord};
 use spokeshave_model::{InstanceId, Settings, SignedDuration, Timestamp};
 use spokeshave_ports::{
-    AwsError, Concern, Ec2, Invocation, Pricing,
+    AwsError, Concern, Ec2, Invocation, Pricing, ZonalShift, ZonalShifts,
     ec2::{
         CapacityReservation, Filter, FleetAnswer, FleetRequest, Image, Instance, InstanceStatus,
         InstanceTypeInfo, LaunchTemplate, LaunchTemplateData, PlacementGroup, SecurityGroup,
@@ -23,6 +23,7 @@ struct Region {
     prices: RefCell<BTreeMap<String, f64>>,
     reservations: RefCell<Vec<CapacityReservation>>,
     templates: RefCell<Vec<LaunchTemplate>>,
+    shifts: RefCell<Vec<ZonalShift>>,
     failing: RefCell<bool>,
     calls: RefCell<Vec<&'static str>>,
 }
@@ -136,6 +137,17 @@ impl Ec2 for Region {
     }
 }
 
+impl ZonalShifts for Region {
+    async fn zonal_shifts(&self, resource: &str) -> Result<Vec<ZonalShift>, AwsError> {
+        self.calls.borrow_mut().push("GetManagedResource");
+        assert_eq!(resource, "arn:aws:eks:us-west-2:123456789012:cluster/c1");
+        if *self.failing.borrow() {
+            return Err(AwsError::new("arc-zonal-shift", "GetManagedResource", "Timeout", "no"));
+        }
+        Ok(self.shifts.borrow().clone())
+    }
+}
+
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_767_261_600 + seconds).expect("in range")
 }
@@ -151,7 +163,7 @@ fn run(region: &Region, fake: &Fake, settings: &Settings, seconds: i64) -> usize
         journal: fake,
     };
     let batch = SqsBatch { records: vec![SqsRecord::default()] };
-    block_on(spokeshave_catalog_refresh_function::handle(&batch, region, region, fake, &cx))
+    block_on(spokeshave_catalog_refresh_function::handle(&batch, region, region, region, fake, &cx))
         .failures
         .len()
 }
@@ -272,4 +284,41 @@ fn unused_templates_are_deleted() {
     assert_eq!(left, ["used", "new"]);
     run(&region, &fake, &settings, SignedDuration::from_hours(2).as_secs());
     assert!(region.templates.borrow().is_empty());
+}
+
+#[test] // aws-capacity 12, cases 1, 6
+fn zonal_shifts_are_read_where_they_count() {
+    let (region, fake) = (filled(), Fake::at(at(0)));
+    let on = Settings { enable_zonal_shift: true, account_id: "123456789012".into(), ..settings() };
+    *region.shifts.borrow_mut() = vec![ZonalShift {
+        away_from: "usw2-az1".into(),
+        applied_status: "APPLIED".into(),
+        expires_at: Some(at(3600)),
+    }];
+    run(&region, &fake, &settings(), 0);
+    assert!(!region.calls.borrow().contains(&"GetManagedResource"));
+    run(&region, &fake, &on, 30);
+    let zones = |settings: &Settings, seconds: i64| -> Vec<String> {
+        let (view, problem) = block_on(stored::load_view(&fake, settings, at(seconds)));
+        assert_eq!(problem, None);
+        view.shifted_zones.into_iter().collect()
+    };
+    assert_eq!(zones(&on, 30), ["usw2-az1"]);
+    assert_eq!(zones(&settings(), 30), [""; 0]);
+    // No answer changes nothing; the shift has its own end.
+    *region.failing.borrow_mut() = true;
+    run(&region, &fake, &on, 60);
+    assert_eq!((zones(&on, 60).len(), zones(&on, 3600).len()), (1, 0));
+    *region.failing.borrow_mut() = false;
+    region.shifts.borrow_mut().clear();
+    run(&region, &fake, &on, 90);
+    assert_eq!(zones(&on, 90), [""; 0]);
+    let told: Vec<String> = fake
+        .decisions
+        .borrow()
+        .iter()
+        .filter(|it| it.object.starts_with("Zone/"))
+        .map(|it| format!("{} {}", it.action, it.object))
+        .collect();
+    assert_eq!(told, ["shift Zone/usw2-az1", "restore Zone/usw2-az1"]);
 }

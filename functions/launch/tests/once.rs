@@ -253,7 +253,7 @@ fn the_bridge_waits_for_the_hand_over() {
     let world = World::new(3);
     // The claims are a second old.
     world.set_now(at(1));
-    let seen = world.from_bus(&["a-0", "a-1", "a-2"]);
+    let seen = world.bus_batch(&["a-0", "a-1", "a-2"]);
     world.run_batch(&seen).expect("it lives");
     assert_eq!(calls(&world), []);
     let sent: Vec<(usize, i64)> =
@@ -273,6 +273,6 @@ fn the_bridge_waits_for_the_hand_over() {
     // Never handed over: the bridge's word counts once the time is up.
     let world = World::new(2);
     world.set_now(at(15));
-    world.run_batch(&world.from_bus(&["a-0", "a-1"])).expect("it lives");
+    world.run_batch(&world.bus_batch(&["a-0", "a-1"])).expect("it lives");
     assert_eq!(targets(&world), [2]);
 }

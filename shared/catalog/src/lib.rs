@@ -21,6 +21,7 @@ pub mod stored;
 pub mod table;
 pub mod unavailable;
 pub mod warm;
+pub mod zonal_shift;
 
 pub use catalog::{Catalog, CatalogError, MarketView, Resolved, SpotPrices};
 pub use shared::Shared;

@@ -10,6 +10,7 @@
 //! | `unavailable-sequence` | `all` | counts marks | nothing |
 //! | `reservation` | reservation id | instances left, and when EC2 said so | counted as 0 until the next read |
 //! | `placement-group` | name or id | a placement group that a class selects; nodeclass writes it | launches into it wait |
+//! | `zonal-shift` | `all` | zones that traffic is shifted away from | they are used until the next read |
 //! | `memory` | `<type>/<image set>` | memory that nodes reported | a guess until a node reports again |
 //!
 //! Marks and counts are small and change often, so that each is a record of its own; the catalog is compressed text in
@@ -32,7 +33,7 @@ use spokeshave_ports::{Record, StateError, StateKey, StateTable, When, ec2::Plac
 use crate::{
     Catalog, Mark, MarketView, SpotPrices, UnavailableOfferings, builtin,
     memory::{self, DiscoveredMemory, Observation},
-    plain, table, unavailable, warm,
+    plain, table, unavailable, warm, zonal_shift,
 };
 
 pub const CATALOG: &str = "catalog";
@@ -545,6 +546,12 @@ pub async fn load_view<'a>(
     match load_placement_groups(state).await {
         Ok(groups) => view.placement_groups = groups,
         Err(error) => problem = Some(error),
+    }
+    if settings.enable_zonal_shift {
+        match zonal_shift::load(state, now).await {
+            Ok(zones) => view.shifted_zones = zones,
+            Err(error) => problem = Some(error),
+        }
     }
     (view, problem)
 }

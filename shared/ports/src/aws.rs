@@ -91,3 +91,31 @@ pub trait Pricing {
     /// On-demand Linux prices of `region` in dollars (or yuan in China) per hour, by instance type.
     async fn on_demand_prices(&self, region: &str) -> Result<BTreeMap<String, f64>, AwsError>;
 }
+
+/// Traffic of the cluster is being shifted away from a zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ZonalShift {
+    /// A zone id.
+    pub away_from: String,
+    /// `APPLIED` or `NOT_APPLIED`.
+    pub applied_status: String,
+    pub expires_at: Option<Timestamp>,
+}
+
+/// Application Recovery Controller.
+pub trait ZonalShifts {
+    /// The shifts of a managed resource, by its ARN.
+    async fn zonal_shifts(&self, resource: &str) -> Result<Vec<ZonalShift>, AwsError>;
+}
+
+/// Where there is no client of the Application Recovery Controller: every call fails and says so.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoZonalShifts;
+
+impl ZonalShifts for NoZonalShifts {
+    async fn zonal_shifts(&self, _resource: &str) -> Result<Vec<ZonalShift>, AwsError> {
+        let message = "this build has no client of the Application Recovery Controller";
+        Err(AwsError::new("arc-zonal-shift", "GetManagedResource", "Unsupported", message))
+    }
+}

@@ -18,7 +18,7 @@ pub mod state;
 pub mod wakes;
 pub mod watch;
 
-pub use aws::{Eks, Iam, Pricing, Ssm};
+pub use aws::{Eks, Iam, NoZonalShifts, Pricing, Ssm, ZonalShift, ZonalShifts};
 pub use cluster::{Cluster, ClusterError, Precondition, Selector};
 pub use ec2::Ec2;
 pub use error::{AwsError, chain};

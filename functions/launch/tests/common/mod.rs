@@ -171,7 +171,7 @@ impl World {
     }
 
     /// A batch as the bus delivers it: what the bridge saw, an event per claim.
-    pub fn from_bus(&self, names: &[&str]) -> SqsBatch {
+    pub fn bus_batch(&self, names: &[&str]) -> SqsBatch {
         let mut batch = self.batch(names, "NodeClaimCreated", 0);
         for record in &mut batch.records {
             let detail: Value = serde_json::from_str(&record.body).expect("reads");
