@@ -37,7 +37,24 @@ pub struct Args {
 /// # Errors
 /// An account or a role that is none.
 pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
+    // What is no name would widen the documents: `*` stands for every cluster there.
+    if let Some(name) = &args.cluster_name
+        && !is_placeholder(name)
+        && !is_cluster_name(name)
+    {
+        return Err(Failure::new(format!("--cluster-name {name}: not the name of an EKS cluster")).fix(
+            "give 1 to 100 letters, digits, hyphens and underscores that begin with a letter or digit",
+        ));
+    }
+    if let Some(region) = &args.region
+        && !is_placeholder(region)
+        && !is_region(region)
+    {
+        return Err(Failure::new(format!("--region {region}: not a region"))
+            .fix("give its code, for instance eu-west-1"));
+    }
     if let Some(account) = &args.account
+        && !is_placeholder(account)
         && (account.len() != 12 || !account.bytes().all(|byte| byte.is_ascii_digit()))
     {
         return Err(Failure::new(format!("--account {account}: not an account"))
@@ -85,4 +102,64 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
         }
     }
     Ok(ExitStatus::Answered)
+}
+
+/// A reference that CloudFormation fills in.
+fn is_placeholder(text: &str) -> bool {
+    text.starts_with("${") && text.ends_with('}')
+}
+
+fn is_cluster_name(text: &str) -> bool {
+    text.len() <= 100
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+}
+
+/// `eu-west-1`: words of lower-case letters and a number at the end.
+fn is_region(text: &str) -> bool {
+    let mut parts: Vec<&str> = text.split('-').collect();
+    let number = parts.pop().unwrap_or_default();
+    parts.len() >= 2
+        && !number.is_empty()
+        && number.bytes().all(|it| it.is_ascii_digit())
+        && parts.iter().all(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_widen_a_document_are_none() {
+        for (name, is) in [
+            ("demo", true),
+            ("0_a-B", true),
+            (&*"c".repeat(100), true),
+            (&*"c".repeat(101), false),
+            ("", false),
+            ("*", false),
+            ("de*mo", false),
+            ("a b", false),
+            ("-a", false),
+            ("a.b", false),
+        ] {
+            assert_eq!(is_cluster_name(name), is, "{name}");
+        }
+        for (name, is) in [
+            ("eu-west-1", true),
+            ("us-gov-west-1", true),
+            ("us-isob-east-1", true),
+            ("ap-southeast-12", true),
+            ("cn-northwest-1", true),
+            ("*", false),
+            ("", false),
+            ("eu-west", false),
+            ("eu-west-1a", false),
+            ("west-1", false),
+            ("EU-WEST-1", false),
+        ] {
+            assert_eq!(is_region(name), is, "{name}");
+        }
+        assert!(is_placeholder("${AWS::Region}") && !is_placeholder("$x"));
+    }
 }
