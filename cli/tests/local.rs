@@ -254,3 +254,61 @@ fn a_node_that_expires_later_keeps_nothing_from_having_settled() {
         assert_eq!(it["pods"]["running"], running, "{until}");
     }
 }
+
+#[test] // From a spot warning to the claim's deletion and the replacement's CreateFleet: under a second, no batch window.
+fn displaced_pods_do_not_wait() {
+    let manifests = write(
+        "displaced.yaml",
+        "
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: R
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: spokeshave}}]
+  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: spokeshave}}]
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: general}
+spec:
+  disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: Never}
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot]}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: x, resources: {requests: {cpu: '1'}}}]}
+",
+    );
+    // Seconds that the simulated CreateFleet takes: its end is what the timeline shows.
+    const FLEET_CALL: f64 = 0.9;
+    for seed in ["1", "2", "3"] {
+        let spot = input("spot.json");
+        let (status, it) = answer(&["--manifests", &manifests, "--events", &spot, "--seed", seed]);
+        assert_eq!(status, 0);
+        let timeline = it["timeline"].as_array().expect("a list");
+        let time = |from: f64, concern: &str, action: &str| {
+            timeline
+                .iter()
+                .filter(|it| it["concern"] == concern && it["action"] == action)
+                .filter_map(|it| it["t"].as_f64())
+                .find(|t| *t >= from)
+                .expect(action)
+        };
+        let received = time(0.0, "interruption", "mark-unavailable");
+        let deleted = time(received, "interruption", "delete");
+        assert!(deleted - received < 0.1, "seed {seed}: deleted after {}", deleted - received);
+        let sent = time(received, "launch", "launch") - FLEET_CALL;
+        assert!(sent - received < 1.0, "seed {seed}: CreateFleet after {}", sent - received);
+    }
+}
