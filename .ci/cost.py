@@ -57,7 +57,9 @@ def main():
     polled = {"standard": 0, "fifo": 0}
     for function in functions.values():
         for event in function["Properties"].get("Events", {}).values():
-            queue = event["Properties"]["Queue"]["Fn::GetAtt"][0]
+            queue = event["Properties"]["Queue"]
+            # Between a queue of our own and one that exists.
+            queue = queue.get("Fn::If", [None, queue])[1]["Fn::GetAtt"][0]
             fifo = resources[queue]["Properties"].get("FifoQueue")
             polled["fifo" if fifo else "standard"] += 1
     polling = POLLS_PER_QUEUE * (polled["standard"] * SQS_STANDARD + polled["fifo"] * SQS_FIFO)

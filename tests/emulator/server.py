@@ -269,13 +269,22 @@ def seed_stack(client):
     )
 
 
-def with_bus_by_name(value):
+NOTHING = {"Ref": "AWS::NoValue"}
+
+
+def for_moto(value):
+    """What moto does not do by itself: a bus by its name, and nothing where a choice in a list gives nothing."""
     if value == {"Ref": "Bus"}:
         return BUS
     if isinstance(value, dict):
-        return {key: with_bus_by_name(it) for key, it in value.items()}
+        choice = value.get("Fn::If")
+        if choice and choice[0] == "HasKey":
+            return for_moto(choice[2])
+        if choice:
+            return {"Fn::If": [for_moto(it) for it in choice]}
+        return {key: it for key, old in value.items() if (it := for_moto(old)) != NOTHING}
     if isinstance(value, list):
-        return [with_bus_by_name(it) for it in value]
+        return [it for old in value if (it := for_moto(old)) != NOTHING]
     return value
 
 
@@ -293,8 +302,7 @@ def deploy(client, template):
         del resources[name]
     resources["Bus"]["Properties"]["Name"] = BUS
     for name, resource in resources.items():
-        # moto puts the whole bus where its name belongs.
-        resource["Properties"] = with_bus_by_name(resource["Properties"])
+        resource["Properties"] = for_moto(resource["Properties"])
         if "EventBusName" in resource["Properties"]:
             resource["DependsOn"] = "Bus"
         # CloudFormation ends the names that it makes up as their kind demands; moto does not.

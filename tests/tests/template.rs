@@ -42,7 +42,8 @@ fn policy(template: &Value, concern: Concern) -> Value {
     let document = &policies[0]["PolicyDocument"];
     // `!Sub [text, variables]` or `!Sub text`.
     let text = document.get(0).unwrap_or(document).as_str().expect("a text");
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{concern}: {error}"))
+    let text = text.replace("${Interruptions}", "${InterruptionQueue.Arn}");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{concern}: {error}"))
 }
 
 #[test]
@@ -395,7 +396,7 @@ fn alarms_watch_every_queue_and_function() {
 #[test]
 fn the_dashboard_is_json_with_karpenter_s_metrics() {
     let template = template();
-    let body = properties(&template, "Dashboard")["DashboardBody"].as_str().expect("a text");
+    let body = properties(&template, "Dashboard")["DashboardBody"][0].as_str().expect("a text");
     let body: Value = serde_json::from_str(body).expect("JSON");
     assert_eq!(body["widgets"].as_array().map(Vec::len), Some(4));
     assert!(body.to_string().contains("karpenter_nodeclaims_created_total"));
@@ -434,4 +435,58 @@ fn settings_come_from_the_parameters_that_their_page_names() {
         let known = spokeshave_model::settings::registry::ALL.iter().any(|it| it.name == name);
         assert!(known || own.contains(&name.as_str()), "{name}");
     }
+}
+
+#[test]
+fn an_existing_interruption_queue_is_taken_over() {
+    // Without the choices made: what `!If` chooses between.
+    let raw: Value = serde_saphyr::from_str(include_str!("../../template.yaml")).expect("YAML");
+    let function = properties(&raw, "Interruption");
+    // Karpenter's queue hides messages for 30 s: six times the limit.
+    assert_eq!(function["Timeout"], json!(["MakesInterruptionQueue", 30, 5]));
+    let source = &function["Events"]["Messages"]["Properties"]["Queue"];
+    assert_eq!(
+        *source,
+        json!(["MakesInterruptionQueue", "InterruptionQueue.Arn", "InterruptionQueueArn"])
+    );
+    let conditional: BTreeSet<&str> = raw["Resources"]
+        .as_object()
+        .expect("resources")
+        .iter()
+        .filter(|(_, it)| it["Condition"] == "MakesInterruptionQueue")
+        .map(|(name, _)| name.as_str())
+        .collect();
+    // A queue that exists has its rules.
+    let mut expected: BTreeSet<&str> = BTreeSet::from(["InterruptionQueue"]);
+    let rules = resources(&raw, "AWS::Events::Rule");
+    expected.extend(
+        rules
+            .iter()
+            .filter(|(_, it)| it.get("EventBusName").is_none())
+            .map(|(name, _)| name.as_str()),
+    );
+    assert_eq!(conditional, expected);
+}
+
+#[test]
+fn a_key_of_one_s_own_encrypts_everything() {
+    let raw: Value = serde_saphyr::from_str(include_str!("../../template.yaml")).expect("YAML");
+    let key = json!(["HasKey", "KmsKeyArn", "AWS::NoValue"]);
+    for (name, queue) in resources(&raw, "AWS::SQS::Queue") {
+        assert_eq!(queue["KmsMasterKeyId"], key, "{name}");
+        assert_eq!(
+            queue["SqsManagedSseEnabled"],
+            json!(["HasKey", "AWS::NoValue", true]),
+            "{name}"
+        );
+    }
+    assert_eq!(properties(&raw, "StateTable")["SSESpecification"]["KMSMasterKeyId"], key);
+    assert_eq!(raw["Globals"]["Function"]["KmsKeyArn"], key);
+    let given = texts(&properties(&raw, "KeyPolicy")["Roles"])
+        .into_iter()
+        .map(str::to_owned)
+        .collect::<BTreeSet<_>>();
+    let roles = resources(&raw, "AWS::IAM::Role");
+    assert_eq!(given, roles.keys().filter(|it| *it != "NodeRole").cloned().collect());
+    assert_eq!(raw["Resources"]["KeyPolicy"]["Condition"], "HasKey");
 }

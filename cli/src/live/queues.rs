@@ -81,7 +81,11 @@ impl Aws {
     /// # Errors
     /// SQS does not say where a queue is that CloudFormation only names.
     pub fn queue(&self, stack: &Stack, logical: &str) -> Result<Option<Queue>, CallError> {
-        let Some(id) = stack.physical(logical) else { return Ok(None) };
+        // One that existed before the stack is known by its parameter.
+        let taken_over = stack.parameters.get("InterruptionQueueArn").filter(|it| !it.is_empty());
+        let taken_over = taken_over.filter(|_| logical == "InterruptionQueue");
+        let taken_over = taken_over.and_then(|it| it.rsplit(':').next());
+        let Some(id) = stack.physical(logical).or(taken_over) else { return Ok(None) };
         let url = if id.contains("://") {
             id.to_owned()
         } else {

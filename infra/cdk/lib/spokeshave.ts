@@ -36,6 +36,10 @@ export interface SpokeshaveProps {
   readonly securityGroupIds?: string[];
   /** Name of the interruption queue; the cluster's name if not given, cut to what SQS takes. */
   readonly interruptionQueueName?: string;
+  /** ARN of an existing interruption queue with its rules, instead of one of the stack's own. */
+  readonly interruptionQueueArn?: string;
+  /** ARN of a KMS key for queues, table and variables. */
+  readonly kmsKeyArn?: string;
   /** Default `watch`. */
   readonly bridgeMode?: BridgeMode;
   /** Default 128. */
@@ -66,6 +70,8 @@ const ACKNOWLEDGED: Record<string, string> = {
   "AwsSolutions::AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/AmazonEKSWorkerNodePolicy]": NODE_POLICIES,
   "AwsSolutions::AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/AmazonEKS_CNI_Policy]": NODE_POLICIES,
   "AwsSolutions::AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/AmazonSSMManagedInstanceCore]": NODE_POLICIES,
+  "AwsSolutions::AwsSolutions-SQS4": "QueuePolicy refuses senders without TLS; the rule cannot read its choice of queues",
+  "CloudFormation-Validate::W1035": "the empty default of InterruptionQueueArn is used by no alarm: a condition asks first",
   "CloudFormation-Validate::W1030": "the empty default of AlarmTopicArn is used by no alarm: a condition asks first",
 };
 
@@ -117,6 +123,8 @@ export class Spokeshave extends Construct {
     set("ClusterCABundle", props.clusterCaBundle);
     set("ManageAccessEntries", props.manageAccessEntries?.toString());
     set("NodeRoleName", props.nodeRoleName);
+    set("InterruptionQueueArn", props.interruptionQueueArn);
+    set("KmsKeyArn", props.kmsKeyArn);
     set("BridgeMode", props.bridgeMode);
     set("BridgeMemory", props.bridgeMemory);
     set("MakeAlarms", props.alarms?.toString());

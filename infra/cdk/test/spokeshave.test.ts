@@ -13,7 +13,7 @@ import { shortened, Spokeshave, SpokeshaveProps, templateFile } from "../lib/spo
 type Json = any;
 
 /** Intrinsic functions in their long form, as synthesized templates have them. */
-const tags: (ScalarTag | CollectionTag)[] = ["Ref", "Condition", "Sub", "GetAtt", "If", "Equals", "Not", "And", "Or", "Join"].flatMap((name) => {
+const tags: (ScalarTag | CollectionTag)[] = ["Ref", "Condition", "Sub", "GetAtt", "If", "Equals", "Not", "And", "Or", "Join", "Select", "Split"].flatMap((name) => {
   const long = name === "Ref" || name === "Condition" ? name : `Fn::${name}`;
   const value = (it: Json): Json => ({ [long]: it });
   return [

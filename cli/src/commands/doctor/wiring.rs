@@ -49,6 +49,11 @@ fn last(id: &str) -> &str {
     id.rsplit(['/', ':', '|']).next().unwrap_or(id)
 }
 
+/// Whether interruption reads a queue that the stack did not make.
+fn taken_over(session: &Session) -> bool {
+    session.stack.parameters.get("InterruptionQueueArn").is_some_and(|it| !it.is_empty())
+}
+
 fn queue(session: &Session, source: &Source, to: &mut Findings) {
     let prefix = logical(source.concern);
     let names = if source.concern.is_fifo() {
@@ -60,8 +65,8 @@ fn queue(session: &Session, source: &Source, to: &mut Findings) {
         let name = format!("{prefix}Queue");
         let own = at == 0;
         let attributes = match session.aws.queue(&session.stack, &name) {
-            // A queue that existed before the stack is not among its resources.
-            Ok(None) if source.concern == Concern::Interruption => continue,
+            // One that existed before the stack has settings and dead letters of its own.
+            _ if taken_over(session) && source.concern == Concern::Interruption => continue,
             Ok(None) => {
                 to.fault("queue", &name, "the stack has none", DEPLOY);
                 continue;
@@ -149,7 +154,7 @@ fn rules(session: &Session, to: &mut Findings) {
             rule(session, &name, bus.as_deref(), Some(&types), &target, to);
         }
     }
-    for name in INTERRUPTION_RULES {
+    for name in INTERRUPTION_RULES.iter().filter(|_| !taken_over(session)) {
         rule(session, name, None, None, "InterruptionQueue", to);
     }
 }
