@@ -11,6 +11,7 @@ mod common;
 
 use common::{Draws, benchmark_pool, catalogue_f, diverse, input, options, preference};
 use divan::Bencher;
+use serde_json::json;
 use spokeshave_model::{core::Pod, settings::PreferencePolicy};
 use spokeshave_scheduling::{Batch, ClusterView, Planner, ReservedMode};
 
@@ -50,6 +51,35 @@ fn with_setup(bencher: Bencher, n: usize) {
     let pools = [input(benchmark_pool(), &catalogue_f(400))];
     let batch = batch(diverse(n, &mut Draws::new(common::DRAWS)));
     bencher.counter(divan::counter::ItemsCount::new(n)).bench_local(|| {
+        let solution = Planner::new(&view, &pools, &options, common::now()).solve(&batch, &|| true);
+        divan::black_box(solution)
+    });
+}
+
+/// Twice as many instance types, half of them too small for most pods.
+#[divan::bench(args = [2000, 20000], sample_count = 5, sample_size = 1)]
+fn with_800_types(bencher: Bencher, n: usize) {
+    let (view, options) = (ClusterView::default(), options());
+    let pools = [input(benchmark_pool(), &catalogue_f(800))];
+    let batch = batch(diverse(n, &mut Draws::new(common::DRAWS)));
+    bencher.counter(divan::counter::ItemsCount::new(n)).bench_local(|| {
+        let solution = Planner::new(&view, &pools, &options, common::now()).solve(&batch, &|| true);
+        divan::black_box(solution)
+    });
+}
+
+/// 100 applications, each spread evenly over hosts.
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn hosts_10000(bencher: Bencher) {
+    let (view, options) = (ClusterView::default(), options());
+    let pools = [input(benchmark_pool(), &catalogue_f(400))];
+    let pods = (0..100).flat_map(|app| {
+        let app = format!("app-{app}");
+        let constraint = common::spread(&app, spokeshave_model::labels::HOSTNAME, json!({}));
+        common::replicas(&app, 0, 100, &[("cpu", "500m")], &common::spreads(vec![constraint]))
+    });
+    let batch = batch(pods.collect());
+    bencher.counter(divan::counter::ItemsCount::new(10_000_usize)).bench_local(|| {
         let solution = Planner::new(&view, &pools, &options, common::now()).solve(&batch, &|| true);
         divan::black_box(solution)
     });

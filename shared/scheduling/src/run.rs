@@ -307,6 +307,26 @@ impl<'p, 'a> Run<'p, 'a> {
         );
         for at in 0..self.shapes.len() {
             self.refresh(at);
+            self.note_wanted(at);
+        }
+        self.topology.settle_wanted();
+    }
+
+    /// Tells the affinity groups of a shape where its requirements and volumes let it be.
+    fn note_wanted(&mut self, at: ShapeId) {
+        let it = &self.shapes[at];
+        for group in &it.owned {
+            let key = self.topology.groups[*group].identity.key;
+            let sets = &mut self.planner.sets;
+            let mut allowed = (*sets.allowed(it.strict, key)).clone();
+            if !it.places.is_empty() {
+                let mut places = Bits::default();
+                for place in &it.places {
+                    places.or(&sets.allowed(place.set, key));
+                }
+                allowed.and(&places);
+            }
+            self.topology.want(*group, &allowed);
         }
     }
 
@@ -556,6 +576,12 @@ impl<'p, 'a> Run<'p, 'a> {
         let mut n_tried = 0_usize;
         while let Some(at) = queue.front().copied() {
             if pushed_at[at] == queue.len() {
+                if self.topology.want_nothing() {
+                    // Nobody came to where all could have been together: each for itself, then.
+                    pushed_at.fill(usize::MAX);
+                    self.placements += 1;
+                    continue;
+                }
                 break;
             }
             if n_tried.is_multiple_of(LOOK_EVERY) && n_tried > 0 && !keep_going() {

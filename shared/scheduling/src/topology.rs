@@ -100,6 +100,9 @@ pub(crate) struct Group {
     counts: Vec<u32>,
     /// Domains that exist as far as this group is concerned; hosts always do.
     known: Bits,
+    /// Affinity: the domains that suit every pod of the batch which has the constraint, where that says anything. The first
+    /// of them goes there.
+    wanted: Option<Bits>,
     /// How many domains have pods.
     populated: usize,
     /// The first host that is a claim, and how many claims have pods.
@@ -309,6 +312,7 @@ impl Topology {
             } else {
                 domains.of(identity.key, identity.filter.places(), tolerations, sets)
             },
+            wanted: None,
             populated: 0,
             first_claim: rows.len(),
             populated_claims: 0,
@@ -398,6 +402,32 @@ impl Topology {
                 group.remove(at, 1);
             }
         }
+    }
+
+    /// Notes which domains one pod with an affinity constraint can be in.
+    ///
+    /// DIFFERENCE: Karpenter lets the first pod of a group choose by itself; where that is a pod without a volume, the one with
+    /// a volume in another zone never gets a place.
+    pub(crate) fn want(&mut self, at: usize, allowed: &Bits) {
+        let group = &mut self.groups[at];
+        if group.identity.rule != Rule::Affinity || group.on_host {
+            return;
+        }
+        group.wanted.get_or_insert_with(|| group.known.clone()).and(allowed);
+    }
+
+    /// All pods have said where they can be. Those that can never be together do not wait for each other.
+    pub(crate) fn settle_wanted(&mut self) {
+        for group in &mut self.groups {
+            let says_something = |it: &Bits| !it.is_empty() && *it != group.known;
+            group.wanted = group.wanted.take().filter(says_something);
+        }
+    }
+
+    /// Lets every group begin anywhere; whether any could not.
+    pub(crate) fn want_nothing(&mut self) -> bool {
+        let taken = self.groups.iter_mut().filter_map(|group| group.wanted.take());
+        taken.count() > 0
     }
 
     /// Whether the group's filter takes a claim with these requirements, or a node with these labels.
@@ -500,6 +530,9 @@ impl Topology {
                         left.and(&options);
                     } else if selected(*at) && populated.is_empty() {
                         left.and(&known);
+                        if let Some(wanted) = &group.wanted {
+                            left.and(wanted);
+                        }
                         choose_one = true;
                     } else {
                         return None;

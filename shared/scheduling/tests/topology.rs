@@ -185,7 +185,7 @@ fn zonal_anti_affinity_places_one_pod_per_batch() {
     }
 }
 
-#[test] // scheduling 7, cases 14 and 15; B-010
+#[test] // scheduling 7, cases 14 and 15
 fn affinity_follows_what_is_known() {
     let follower = affine("podAffinity", "db", ZONE);
     let mut it = world(json!({}));
@@ -408,4 +408,36 @@ fn zones_in_which_the_selected_capacity_is_not_sold_do_not_count() {
     let pods = replicas("a", 0, 4, &[], &selected);
     let solution = plan_new(json!({}), &catalogue_d(), pods);
     assert_eq!(claims(&solution), [["a-000", "a-002"], ["a-001", "a-003"]]);
+}
+
+#[test] // B-010: the pod whose volume has a zone decides, whichever of the two comes first
+fn pods_that_belong_together_go_where_all_of_them_can_be() {
+    let volume = json!({"metadata": {"name": "pv"}, "spec": {"csi": {"driver": "ebs.csi.aws.com"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions":
+            [{"key": ZONE, "operator": "In", "values": ["test-zone-3"]}]}]}}}});
+    let volume: spokeshave_model::core::PersistentVolume = from_value(volume).expect("a volume");
+    let claim = json!({"metadata": {"name": "c", "namespace": "default",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": "pv"}});
+    let claim: spokeshave_model::core::PersistentVolumeClaim = from_value(claim).expect("a claim");
+    let half_empty = node("b", json!({"metadata": {"labels": {ZONE: "test-zone-2"}}}));
+    let objects: [Object; 3] =
+        [Arc::new(volume).into(), Arc::new(claim).into(), Arc::new(half_empty).into()];
+    let view = view(objects);
+    let together = affine("podAffinity", "x", ZONE);
+    let with_volume = json!({"metadata": {"labels": {"app": "x"}}, "spec": {"volumes":
+        [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}});
+    for cpu in ["10m", "1"] {
+        let p = pod("p", &[("cpu", "100m")], over(with_volume.clone(), together.clone()));
+        let q = replicas("x", 0, 1, &[("cpu", cpu)], &together).remove(0);
+        let solution = plan(&view, &[input(pool("default", json!({})), &catalogue_d())], [p, q]);
+        assert!(solution.existing.is_empty() && solution.unschedulable.is_empty(), "{cpu}");
+        assert_eq!(requirement(&solution, 0, ZONE), format!("{ZONE} In [test-zone-3]"), "{cpu}");
+    }
+    // Where no node can be made, those that can run alone still do.
+    let q = replicas("x", 0, 1, &[("cpu", "1")], &together).remove(0);
+    let p = pod("p", &[("cpu", "100m")], over(with_volume, together));
+    let elsewhere = input(pool("default", in_zones(&ZONES[..2])), &catalogue_d());
+    let solution = plan(&view, &[elsewhere], [p, q]);
+    assert_eq!(solution.existing[0].name, "b");
+    assert!(reason(&solution, "p").contains("test-zone-3"));
 }
