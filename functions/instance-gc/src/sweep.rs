@@ -6,8 +6,11 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use spokeshave_catalog::launch::attempt::{self, State};
-use spokeshave_model::{InstanceId, Kind, NodeClaim, ObjectKey, core::Node, labels};
+use spokeshave_catalog::{
+    launch::attempt::{self, State},
+    zonal_shift,
+};
+use spokeshave_model::{EC2NodeClass, InstanceId, Kind, NodeClaim, ObjectKey, core::Node, labels};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Ec2, Invocation, Selector, StateTable,
     ec2::{Filter, Instance},
@@ -326,6 +329,7 @@ async fn instances_without_claim(
         Err(error) if error.is_not_found() => return Ok(()),
         Err(error) => return failed("ec2:DescribeInstances", &error, cx),
     };
+    let shifted = shifted_zones(cluster, state, cx).await?;
     let fresh = list_claims(cluster, cx).await?;
     let fresh: Vec<Claim> = fresh.iter().map(|it| Claim::from(&**it)).collect();
     let mut outcome = Ok(());
@@ -337,6 +341,11 @@ async fn instances_without_claim(
             continue;
         }
         let object = format!("Instance/{}", instance.id);
+        if shifted.contains(&instance.zone) {
+            let reason = "no NodeClaim has it, but traffic is shifted away from its zone";
+            cx.decide(Decision::new("skip", object, reason).as_error());
+            continue;
+        }
         match ec2.terminate_instances(std::slice::from_ref(&instance.id)).await {
             Ok(()) => {
                 cx.decide(
@@ -376,6 +385,33 @@ async fn instances_without_claim(
         }
     }
     outcome
+}
+
+/// Names of the zones that nothing is to be changed in. Shifts go by zone id; the classes' subnets know both.
+async fn shifted_zones(
+    cluster: &impl Cluster,
+    state: &impl StateTable,
+    cx: &Invocation<'_>,
+) -> Result<BTreeSet<String>, TryAgain> {
+    if !cx.settings.enable_zonal_shift {
+        return Ok(BTreeSet::new());
+    }
+    let again = |object: &str, error: String| {
+        cx.decide(Decision::new("retry", object, error).as_error());
+        TryAgain
+    };
+    let ids = zonal_shift::load(state, cx.now)
+        .await
+        .map_err(|error| again("StateTable/zonal-shift", error.to_string()))?;
+    if ids.is_empty() {
+        return Ok(ids);
+    }
+    let classes = cluster
+        .list::<EC2NodeClass>(&Selector::all())
+        .await
+        .map_err(|error| again("EC2NodeClass/all", error.to_string()))?;
+    let subnets = classes.iter().flat_map(|it| &it.status.subnets);
+    Ok(subnets.filter(|it| ids.contains(&it.zone_id)).map(|it| it.zone.clone()).collect())
 }
 
 async fn delete_node(cluster: &impl Cluster, node: &Node) -> Result<(), ClusterError> {

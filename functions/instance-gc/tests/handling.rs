@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use spokeshave_instance_gc_function::{Claim, Verdict, handle, instance_verdict};
 use spokeshave_lambda::{SqsBatch, SqsRecord};
-use spokeshave_model::{NodeClaim, NodePool, Settings, core::Node};
+use spokeshave_model::{EC2NodeClass, NodeClaim, NodePool, Settings, core::Node};
 use spokeshave_ports::{
     Concern, Invocation, StateKey, StateTable, When,
     ec2::{Instance, InstanceCheck, InstanceStatus, InstanceStatusEvent},
@@ -59,12 +59,16 @@ fn node(name: &str, instance: &str, ready: &str) -> Value {
 
 /// One scheduled run; says whether it wants to come back, and what it did.
 fn run(world: &Fake) -> (bool, Vec<String>) {
+    run_with(world, Settings::default())
+}
+
+fn run_with(world: &Fake, settings: Settings) -> (bool, Vec<String>) {
     let record = SqsRecord {
         message_id: "m".into(),
         body: r#"{"reason":"Schedule"}"#.into(),
         ..SqsRecord::default()
     };
-    let settings = Settings { cluster_name: "demo".into(), ..Settings::default() };
+    let settings = Settings { cluster_name: "demo".into(), ..settings };
     let cx = Invocation {
         concern: Concern::InstanceGc,
         now: world.now.get(),
@@ -332,6 +336,36 @@ fn unhealthy_instances_are_reported_and_counted_once() {
     world.add_json::<NodeClaim>(done);
     did(&world);
     assert_eq!(reported(&world), [""; 0]);
+}
+
+#[test] // nodeclass 20: nothing is terminated in a zone that is shifted away from
+fn leaked_instances_of_a_shifted_zone_wait() {
+    let shifts = [spokeshave_ports::ZonalShift {
+        away_from: "euw1-az1".into(),
+        applied_status: "APPLIED".into(),
+        expires_at: Some(now() + SignedDuration::from_hours(1)),
+    }];
+    let class = |id: &str| {
+        json!({"metadata": {"name": "default"},
+            "status": {"subnets": [{"id": "subnet-1", "zone": "eu-west-1a", "zoneID": id}]}})
+    };
+    for (enabled, zone_id, hours, terminated) in [
+        (true, "euw1-az1", 0, false),
+        (true, "euw1-az1", 1, true),
+        (true, "euw1-az2", 0, true),
+        (false, "euw1-az1", 0, true),
+    ] {
+        let world = Fake::at(now());
+        world.add_json::<EC2NodeClass>(class(zone_id));
+        world.instances.replace(vec![instance("i-1", 900, &[])]);
+        block_on(spokeshave_catalog::zonal_shift::save(&world, &shifts, now())).expect("written");
+        world.calls.borrow_mut().clear();
+        world.now.set(now() + SignedDuration::from_hours(hours));
+        let settings = Settings { enable_zonal_shift: enabled, ..Settings::default() };
+        let (_, calls) = run_with(&world, settings);
+        let expected: &[&str] = if terminated { &["terminate i-1"] } else { &[] };
+        assert_eq!(calls, expected, "{enabled} {zone_id} {hours}");
+    }
 }
 
 #[test] // nodeclass 24, BETTER: a lead time by pool

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
+use spokeshave_catalog::zonal_shift;
 use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
 use spokeshave_model::{InstanceId, Kind, NodeClaim, ObjectKey, labels};
 use spokeshave_ports::{
@@ -88,7 +89,10 @@ pub async fn handle_unless_observing(
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
     match stack::observes_only(state).await {
-        Ok(false) => handle(batch, cluster, ec2, queues, cx).await,
+        Ok(false) => {
+            let shifted = shifted_zones(state, cx).await;
+            handle_outside(&shifted, batch, cluster, ec2, queues, cx).await
+        }
         Ok(true) => BatchAnswer::done(),
         Err(error) => {
             cx.decide(Decision::new("retry", "StateTable/stack", error.to_string()));
@@ -99,8 +103,31 @@ pub async fn handle_unless_observing(
     }
 }
 
+/// Ids of the zones that nothing is to be changed in. A table that does not answer holds nobody up.
+async fn shifted_zones(state: &impl StateTable, cx: &Invocation<'_>) -> BTreeSet<String> {
+    if !cx.settings.enable_zonal_shift {
+        return BTreeSet::new();
+    }
+    zonal_shift::load(state, cx.now).await.unwrap_or_else(|error| {
+        cx.decide(Decision::new("skip", "StateTable/zonal-shift", error.to_string()));
+        BTreeSet::new()
+    })
+}
+
 /// Handles a batch of the tagging queue.
 pub async fn handle(
+    batch: &SqsBatch,
+    cluster: &impl Cluster,
+    ec2: &impl Ec2,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) -> BatchAnswer {
+    handle_outside(&BTreeSet::new(), batch, cluster, ec2, queues, cx).await
+}
+
+/// The same, with instances in these zones left for the sweep that comes after the shift.
+async fn handle_outside(
+    shifted: &BTreeSet<String>,
     batch: &SqsBatch,
     cluster: &impl Cluster,
     ec2: &impl Ec2,
@@ -172,6 +199,12 @@ pub async fn handle(
             continue;
         };
         let tags = missing(&job.tags, instance);
+        let zone = job.claim.metadata.label(labels::ZONE_ID);
+        if !tags.is_empty() && zone.is_some_and(|it| shifted.contains(it)) {
+            let reason = "traffic is shifted away from its zone";
+            cx.decide(Decision::new("skip", job.claim.reference(), reason).as_error());
+            continue;
+        }
         if !tags.is_empty() && calls == AT_ONCE {
             later.push(Key::of(&*job.claim));
             continue;

@@ -268,3 +268,52 @@ fn beside_another_autoscaler_nothing_is_done() {
     assert_eq!(handle(), 0);
     assert!(is_done(&world, "a"));
 }
+
+#[test] // aws-nodeclass 19: no call while the zone is shifted away from
+fn instances_of_a_shifted_zone_are_left_for_later() {
+    let labelled = |zone: &str| {
+        let mut claim = claim("a", "i-1");
+        claim["metadata"]["labels"]["topology.k8s.aws/zone-id"] = json!(zone);
+        claim
+    };
+    let shifts = [spokeshave_ports::ZonalShift {
+        away_from: "euw1-az1".into(),
+        applied_status: "APPLIED".into(),
+        expires_at: Timestamp::from_second(3_600).ok(),
+    }];
+    for (enabled, zone, second, done) in [
+        (true, "euw1-az1", 3_599, false),
+        (true, "euw1-az1", 3_600, true),
+        (true, "euw1-az2", 0, true),
+        (false, "euw1-az1", 0, true),
+    ] {
+        let world = world(&[labelled(zone)], vec![instance("i-1", &[])]);
+        let now = Timestamp::from_second(second).expect("in range");
+        world.now.set(Timestamp::UNIX_EPOCH);
+        block_on(spokeshave_catalog::zonal_shift::save(&world, &shifts, Timestamp::UNIX_EPOCH))
+            .expect("written");
+        let batch = SqsBatch {
+            records: vec![SqsRecord {
+                message_id: "m".into(),
+                body: serde_json::to_string(&of(&["a"])).expect("writes"),
+                ..SqsRecord::default()
+            }],
+        };
+        let settings = Settings {
+            cluster_name: "demo".into(),
+            enable_zonal_shift: enabled,
+            ..Settings::default()
+        };
+        let cx = Invocation {
+            concern: Concern::Tagging,
+            now,
+            deadline: Timestamp::MAX,
+            settings: &settings,
+            journal: &world,
+        };
+        let w = &world;
+        let run = spokeshave_tagging_function::handle_unless_observing(&batch, w, w, w, w, &cx);
+        assert_eq!(block_on(run).failures.len(), 0);
+        assert_eq!(is_done(&world, "a"), done, "{enabled} {zone} {second}");
+    }
+}
