@@ -66,6 +66,28 @@ fn work(reason: &str) -> Work {
 }
 
 #[tokio::test]
+async fn messages_carry_what_they_go_back_to() {
+    let connection = connection().await;
+    let main = BTreeMap::from([(Concern::Interruption, url("interruption"))]);
+    let queues = SqsQueues::new(&connection, QueueUrls { main, ..QueueUrls::default() });
+    let root = "Root=1-5e1b4151-000000000000000000000001;Sampled=0";
+    spokeshave_aws::trace::begin("e-1,e-2", root);
+    let sent = queues.send(Concern::Interruption, &Work::default(), SignedDuration::ZERO, "").await;
+    spokeshave_aws::trace::begin("", "");
+    sent.expect("sent");
+    let client = Client::new(connection.config());
+    let request = client.receive_message().queue_url(url("interruption")).wait_time_seconds(1);
+    let request = request
+        .message_attribute_names("All")
+        .message_system_attribute_names(MessageSystemAttributeName::All);
+    let messages = request.send().await.expect("the emulator answers").messages.unwrap_or_default();
+    let attributes = messages[0].message_attributes().expect("attributes");
+    assert_eq!(attributes["correlation"].string_value(), Some("e-1,e-2"));
+    let system = messages[0].attributes().expect("attributes");
+    assert_eq!(system[&MessageSystemAttributeName::AwsTraceHeader], root);
+}
+
+#[tokio::test]
 async fn work_goes_to_the_queue_of_its_concern() {
     let connection = connection().await;
     let client = Client::new(connection.config());

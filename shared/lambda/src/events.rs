@@ -52,6 +52,20 @@ impl SqsRecord {
         attribute.and_then(|it| it.get("stringValue")?.as_str()).unwrap_or_default()
     }
 
+    /// Ids by which logs of several functions are followed: those that came along, or that of the event or the message
+    /// itself, with which it all began.
+    fn correlations(&self) -> Vec<String> {
+        let attribute = self.message_attributes.get("correlation");
+        let sent = attribute.and_then(|it| it.get("stringValue")?.as_str()).unwrap_or_default();
+        if !sent.is_empty() {
+            return sent.split(',').map(str::to_owned).collect();
+        }
+        let body: Option<Value> = serde_json::from_str(&self.body).ok();
+        let event = body.filter(|it| it.get("detail-type").is_some());
+        let id = event.and_then(|it| it.get("id")?.as_str().map(str::to_owned));
+        vec![id.unwrap_or_else(|| self.message_id.clone())]
+    }
+
     /// The work in it: either the body itself, or the `detail` of an EventBridge envelope.
     ///
     /// # Errors
@@ -66,6 +80,26 @@ impl SqsRecord {
         serde_json::from_value(value)
     }
 }
+
+impl SqsBatch {
+    /// The ids of all records, each once, at most [`CORRELATIONS`] of them, separated by commas. Whatever a run sends on
+    /// carries them.
+    pub fn correlation(&self) -> String {
+        let mut ids: Vec<String> = Vec::new();
+        for id in self.records.iter().flat_map(SqsRecord::correlations) {
+            if ids.len() == CORRELATIONS {
+                break;
+            }
+            if !id.is_empty() && !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        ids.join(",")
+    }
+}
+
+/// A run of a solver may have a hundred causes; a message names the first of them.
+const CORRELATIONS: usize = 5;
 
 /// The messages that are to be delivered again; all others are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,5 +123,48 @@ impl BatchAnswer {
     /// This message is to be delivered again.
     pub fn retry(&mut self, record: &SqsRecord) {
         self.failures.push(ItemFailure { message_id: record.message_id.clone() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn record(id: &str, body: &str, sent: &str) -> SqsRecord {
+        let mut attributes = BTreeMap::new();
+        if !sent.is_empty() {
+            attributes.insert(
+                "correlation".to_owned(),
+                json!({"stringValue": sent, "dataType": "String"}),
+            );
+        }
+        SqsRecord {
+            message_id: id.into(),
+            body: body.into(),
+            message_attributes: attributes,
+            ..SqsRecord::default()
+        }
+    }
+
+    #[test]
+    fn what_began_a_chain_of_messages_is_kept() {
+        let batch = |records: Vec<SqsRecord>| SqsBatch { records }.correlation();
+        let event = r#"{"id":"e-1","detail-type":"PodsPending","detail":{}}"#;
+        assert_eq!(batch(vec![record("m-1", event, "")]), "e-1");
+        assert_eq!(batch(vec![record("m-1", event, "x,y")]), "x,y");
+        assert_eq!(batch(vec![record("m-1", "no JSON", "")]), "m-1");
+        assert_eq!(
+            batch(vec![
+                record("m-1", "{}", "x"),
+                record("m-2", "{}", "x"),
+                record("m-3", "{}", "")
+            ]),
+            "x,m-3"
+        );
+        let many = (0..9).map(|n| record(&format!("m-{n}"), "{}", "")).collect();
+        assert_eq!(batch(many), "m-0,m-1,m-2,m-3,m-4");
+        assert_eq!(batch(vec![]), "");
     }
 }

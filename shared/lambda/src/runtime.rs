@@ -20,7 +20,7 @@ use serde_json::Value;
 use spokeshave_model::{Settings, settings::SettingError};
 use spokeshave_ports::{Concern, Decision, Invocation, Journal};
 
-use spokeshave_aws::SqsQueues;
+use spokeshave_aws::{SqsQueues, trace};
 
 use crate::{
     BatchAnswer, SqsBatch, SqsRecord,
@@ -73,6 +73,7 @@ impl Startup {
         let handler = &handler;
         lambda_runtime::run(service_fn(|event: LambdaEvent<Value>| async move {
             let cx = self.begin(&event.context);
+            let trace_id = event.context.xray_trace_id.clone().unwrap_or_default();
             let batch = match serde_json::from_value::<SqsBatch>(event.payload) {
                 Ok(batch) => batch,
                 Err(error) => {
@@ -80,6 +81,9 @@ impl Startup {
                     return Err(Error::from(error));
                 }
             };
+            let correlation = batch.correlation();
+            self.telemetry.correlate(&correlation);
+            trace::begin(&correlation, &trace_id);
             let answer = answer(self.concern, &batch, &cx, handler).await;
             self.telemetry.flush(Timestamp::now());
             Ok(answer)
@@ -142,7 +146,12 @@ impl Startup {
     fn begin(&self, context: &lambda_runtime::Context) -> Invocation<'_> {
         let now = Timestamp::now();
         let trace_id = context.xray_trace_id.clone().unwrap_or_default();
-        self.telemetry.begin(Current { request_id: context.request_id.clone(), trace_id });
+        self.telemetry.begin(Current {
+            request_id: context.request_id.clone(),
+            trace_id: trace_id.clone(),
+            correlation: String::new(),
+        });
+        trace::begin("", &trace_id);
         let deadline = i64::try_from(context.deadline).ok();
         let deadline = deadline.and_then(|it| Timestamp::from_millisecond(it).ok());
         Invocation {

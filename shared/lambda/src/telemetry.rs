@@ -47,6 +47,8 @@ impl Lines for Stdout {
 pub struct Current {
     pub request_id: String,
     pub trace_id: String,
+    /// What the run's messages go back to, see [`crate::SqsBatch::correlation`].
+    pub correlation: String,
 }
 
 /// Shared by the log layer and the journal.
@@ -97,6 +99,12 @@ impl Telemetry {
         *self.inner.current.lock().unwrap_or_else(PoisonError::into_inner) = current;
     }
 
+    /// Names what the current invocation's messages go back to.
+    pub fn correlate(&self, correlation: &str) {
+        let mut current = self.inner.current.lock().unwrap_or_else(PoisonError::into_inner);
+        correlation.clone_into(&mut current.correlation);
+    }
+
     /// Writes the metrics gathered since the last flush, stamped `now`.
     pub fn flush(&self, now: Timestamp) {
         let samples =
@@ -119,6 +127,9 @@ impl Telemetry {
         }
         if !current.trace_id.is_empty() {
             line.insert("trace_id".into(), current.trace_id.into());
+        }
+        if !current.correlation.is_empty() {
+            line.insert("correlation".into(), current.correlation.into());
         }
         for (name, value) in fields {
             line.entry(name).or_insert(value);
@@ -349,7 +360,8 @@ mod tests {
     fn a_decision_is_one_line_with_stable_names() {
         let kept = Kept::default();
         let telemetry = Telemetry::new(Concern::Launch, "prod", kept.clone());
-        telemetry.begin(Current { request_id: "r-1".into(), trace_id: String::new() });
+        telemetry.begin(Current { request_id: "r-1".into(), ..Current::default() });
+        telemetry.correlate("e-1");
         let decision = Decision::new("launch", "NodeClaim/a", "cheapest of 12 offerings")
             .with("price_per_hour", 0.25)
             .with("level", "a field never hides a name of ours");
@@ -361,7 +373,7 @@ mod tests {
             line,
             json!({
                 "level": "info", "message": "decision", "concern": "launch", "cluster": "prod",
-                "lambda_request_id": "r-1", "action": "launch", "object": "NodeClaim/a",
+                "lambda_request_id": "r-1", "correlation": "e-1", "action": "launch", "object": "NodeClaim/a",
                 "reason": "cheapest of 12 offerings", "price_per_hour": 0.25,
             })
         );

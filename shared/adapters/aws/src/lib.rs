@@ -14,6 +14,7 @@ pub mod queues;
 pub mod ssm;
 pub mod table;
 pub mod token;
+pub mod trace;
 
 use std::time::Duration;
 

@@ -7,11 +7,18 @@ use std::{
     time::SystemTime,
 };
 
-use aws_sdk_sqs::{Client, types::MessageAttributeValue};
+use aws_sdk_sqs::{
+    Client,
+    error::BuildError,
+    operation::send_message::builders::SendMessageFluentBuilder,
+    types::{
+        MessageAttributeValue, MessageSystemAttributeNameForSends, MessageSystemAttributeValue,
+    },
+};
 use jiff::SignedDuration;
 use spokeshave_ports::{AwsError, Concern, Queues, Work};
 
-use crate::{Call, Connection};
+use crate::{Call, Connection, trace};
 
 const SEND: Call = Call("sqs", "SendMessage");
 
@@ -82,8 +89,26 @@ impl SqsQueues {
         let request = request
             .message_group_id(if group.is_empty() { DEFAULT_GROUP } else { group })
             .message_deduplication_id(message_id);
-        request.send().await.map(drop).map_err(|error| SEND.failed(error))
+        traced(request)?.send().await.map(drop).map_err(|error| SEND.failed(error))
     }
+}
+
+/// The same request with what ties its message to the current invocation.
+fn traced(mut request: SendMessageFluentBuilder) -> Result<SendMessageFluentBuilder, AwsError> {
+    let failed = |error: BuildError| SEND.error("Request", &error.to_string());
+    let (correlation, trace) = trace::current();
+    if !correlation.is_empty() {
+        let value = MessageAttributeValue::builder().data_type("String").string_value(correlation);
+        request = request.message_attributes(trace::CORRELATION, value.build().map_err(failed)?);
+    }
+    if !trace.is_empty() {
+        let value = MessageSystemAttributeValue::builder().data_type("String").string_value(trace);
+        request = request.message_system_attributes(
+            MessageSystemAttributeNameForSends::AwsTraceHeader,
+            value.build().map_err(failed)?,
+        );
+    }
+    Ok(request)
 }
 
 impl Queues for SqsQueues {
@@ -114,7 +139,7 @@ impl Queues for SqsQueues {
                 .map_err(|error| SEND.error("Request", &error.to_string()))?;
             request = request.message_attributes(GROUP, value);
         }
-        request.send().await.map(drop).map_err(|error| SEND.failed(error))
+        traced(request)?.send().await.map(drop).map_err(|error| SEND.failed(error))
     }
 }
 
