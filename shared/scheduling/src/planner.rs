@@ -23,6 +23,7 @@ use crate::{
     shapes,
     solution::Solution,
     templates::{Skipped, Template},
+    topology::Bases,
     view::ClusterView,
     volumes,
 };
@@ -93,6 +94,8 @@ pub struct Planner<'a> {
     pub(crate) pools: Vec<PoolInput>,
     pub(crate) tolerate_prefer: bool,
     pub(crate) domains: Domains,
+    /// What topology has counted, for the next solve.
+    pub(crate) bases: Bases,
     measured: usize,
 }
 
@@ -174,6 +177,7 @@ impl<'a> Planner<'a> {
             domains: Domains::new(pools.clone()),
             pools,
             tolerate_prefer,
+            bases: Bases::default(),
             measured: 0,
         }
     }

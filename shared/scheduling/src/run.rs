@@ -183,10 +183,11 @@ impl<'p, 'a> Run<'p, 'a> {
         let remaining = planner.remaining(|row| row.offered && !is_out(row));
         let rooms: Vec<Amounts> = planner.rows.iter().map(|it| it.room.clone()).collect();
         let n_dims = planner.dims.len();
+        let bases = std::mem::take(&mut planner.bases);
         let mut run = Self {
             planner,
             batch: batch.clone(),
-            topology: Topology::new(moving),
+            topology: Topology::new(moving, bases),
             shapes: Vec::new(),
             by_fingerprint: FxHashMap::default(),
             entries: Vec::with_capacity(pods.len()),
@@ -604,6 +605,7 @@ impl<'p, 'a> Run<'p, 'a> {
                 }
             }
         }
+        self.planner.bases = std::mem::take(&mut self.topology.bases);
         self.report(&queue, &deferred, &reached)
     }
 }

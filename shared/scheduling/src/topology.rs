@@ -179,11 +179,16 @@ pub(crate) struct Topology {
     pub(crate) inverse: Vec<usize>,
     /// Pods of this solve that are bound: not counted where they are.
     moving: FxHashSet<ObjectKey>,
+    /// Kept from solve to solve.
+    pub(crate) bases: Bases,
 }
 
+/// Groups with all pods counted where they are: the same for every solve over one view.
+pub(crate) type Bases = FxHashMap<(bool, Identity), Group>;
+
 impl Topology {
-    pub(crate) fn new(moving: FxHashSet<ObjectKey>) -> Self {
-        Self { moving, ..Self::default() }
+    pub(crate) fn new(moving: FxHashSet<ObjectKey>, bases: Bases) -> Self {
+        Self { moving, bases, ..Self::default() }
     }
 
     /// The ordinary groups of a pod: all of its spread constraints and (anti-)affinity terms that it still has.
@@ -303,22 +308,30 @@ impl Topology {
             }
             return *at;
         }
-        let identity = question.1.clone();
-        let mut group = Group {
-            on_host,
-            counts: Vec::new(),
-            known: if on_host {
-                Bits::default()
-            } else {
-                domains.of(identity.key, identity.filter.places(), tolerations, sets)
-            },
-            wanted: None,
-            populated: 0,
-            first_claim: rows.len(),
-            populated_claims: 0,
-            identity,
+        let mut group = match self.bases.get(&question) {
+            Some(base) => base.clone(),
+            None => {
+                let mut base = Group {
+                    on_host,
+                    counts: Vec::new(),
+                    known: Bits::default(),
+                    wanted: None,
+                    populated: 0,
+                    first_claim: rows.len(),
+                    populated_claims: 0,
+                    identity: question.1.clone(),
+                };
+                count(&mut base, inverse, view, rows, sets);
+                self.bases.insert(question.clone(), base.clone());
+                base
+            }
         };
-        self.count(&mut group, inverse, view, rows, sets);
+        if !on_host {
+            let identity = &group.identity;
+            let found = domains.of(identity.key, identity.filter.places(), tolerations, sets);
+            group.known.or(&found);
+        }
+        self.take_moving_away(&mut group, inverse, view, rows, sets);
         let at = self.groups.len();
         if !group.identity.filter.terms.is_empty() {
             self.choosy.push(at);
@@ -331,8 +344,8 @@ impl Topology {
         at
     }
 
-    /// Fills in the domains and counts of the cluster as it is.
-    fn count(
+    /// Pods of this solve that are bound do not count where they are.
+    fn take_moving_away(
         &self,
         group: &mut Group,
         inverse: bool,
@@ -340,57 +353,8 @@ impl Topology {
         rows: &Rows,
         sets: &mut Sets,
     ) {
-        let key = group.identity.key;
-        let name = std::sync::Arc::clone(&sets.key_of(key).name);
-        let spread = group.identity.rule == Rule::Spread;
-        if !group.on_host {
-            for row in rows.iter().filter(|it| it.offered && it.has_node()) {
-                let Some(value) = row.value(&name) else { continue };
-                if !spread
-                    || group.identity.filter.takes(row.set, row.host_name(), &row.taints, sets)
-                {
-                    let at = sets.value(key, value);
-                    group.known.set(at);
-                }
-            }
-        }
         if inverse || group.identity.selector.is_none() {
             return;
-        }
-        let mut verdicts: FxHashMap<usize, Option<usize>> = FxHashMap::default();
-        let mut place = |group: &Group, row: &Row, sets: &mut Sets| -> Option<usize> {
-            *verdicts.entry(row.at).or_insert_with(|| {
-                if spread
-                    && !group.identity.filter.takes(
-                        row.set,
-                        row.host_name(),
-                        &row.node_taints,
-                        sets,
-                    )
-                {
-                    return None;
-                }
-                if group.on_host {
-                    Some(row.host)
-                } else {
-                    row.value(&name).map(|value| sets.value(key, value))
-                }
-            })
-        };
-        for class in view.label_classes() {
-            if class.by_node.is_empty()
-                || group.identity.namespaces.binary_search(&class.namespace).is_err()
-                || !group.identity.selector.as_ref().is_some_and(|it| it.matches(&class.labels))
-            {
-                continue;
-            }
-            for (node, n) in &class.by_node {
-                if let Some(row) = rows.by_number(*node)
-                    && let Some(at) = place(group, row, sets)
-                {
-                    group.add(at, *n);
-                }
-            }
         }
         for key in &self.moving {
             let Some(pod) = view.pod(key) else { continue };
@@ -564,6 +528,56 @@ impl Topology {
         })?;
         Some(std::iter::once(best).collect())
     }
+}
+
+/// Fills in the domains and counts of the cluster as it is.
+fn count(group: &mut Group, inverse: bool, view: &ClusterView, rows: &Rows, sets: &mut Sets) {
+    let key = group.identity.key;
+    let name = std::sync::Arc::clone(&sets.key_of(key).name);
+    let spread = group.identity.rule == Rule::Spread;
+    if !group.on_host {
+        for row in rows.iter().filter(|it| it.offered && it.has_node()) {
+            let Some(value) = row.value(&name) else { continue };
+            if !spread || group.identity.filter.takes(row.set, row.host_name(), &row.taints, sets) {
+                let at = sets.value(key, value);
+                group.known.set(at);
+            }
+        }
+    }
+    if inverse || group.identity.selector.is_none() {
+        return;
+    }
+    let mut places: FxHashMap<usize, Option<usize>> = FxHashMap::default();
+    for class in view.label_classes() {
+        if class.by_node.is_empty()
+            || group.identity.namespaces.binary_search(&class.namespace).is_err()
+            || !group.identity.selector.as_ref().is_some_and(|it| it.matches(&class.labels))
+        {
+            continue;
+        }
+        for (node, n) in &class.by_node {
+            if let Some(row) = rows.by_number(*node)
+                && let Some(at) = *places.entry(row.at).or_insert_with(|| place(group, row, sets))
+            {
+                group.add(at, *n);
+            }
+        }
+    }
+}
+
+/// The domain in which pods of a node count; `None` when the group does not look at the node.
+fn place(group: &Group, row: &Row, sets: &mut Sets) -> Option<usize> {
+    let identity = &group.identity;
+    if identity.rule == Rule::Spread
+        && !identity.filter.takes(row.set, row.host_name(), &row.node_taints, sets)
+    {
+        return None;
+    }
+    if group.on_host {
+        return Some(row.host);
+    }
+    let name = std::sync::Arc::clone(&sets.key_of(identity.key).name);
+    row.value(&name).map(|value| sets.value(identity.key, value))
 }
 
 fn spread_identity(pod: &Pod, constraint: &TopologySpreadConstraint, sets: &mut Sets) -> Identity {

@@ -259,3 +259,44 @@ fn deletions_need_no_pool_that_is_ready() {
     );
     assert_eq!(world.pass().commands.len(), 1);
 }
+
+#[test] // lifecycle 18, step 3: moved pods do not count where they were, whatever was simulated before
+fn simulations_over_one_view_do_not_depend_on_each_other() {
+    let spread = |key: &str, when: &str| {
+        json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when,
+            "labelSelector": {"matchLabels": {"app": "web"}}})
+    };
+    let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": labels::HOSTNAME, "labelSelector": {"matchLabels": {"app": "web"}}}]}});
+    let kinds = [
+        json!({"topologySpreadConstraints": [spread(labels::HOSTNAME, "DoNotSchedule")]}),
+        json!({"topologySpreadConstraints": [spread(labels::ZONE, "DoNotSchedule"), spread(labels::HOSTNAME, "ScheduleAnyway")]}),
+        json!({"affinity": apart}),
+        json!({"nodeSelector": {labels::ARCH: "amd64"}, "topologySpreadConstraints": [spread(labels::HOSTNAME, "DoNotSchedule")]}),
+    ];
+    let names = ["n0", "n1", "n2", "n3"];
+    let nodes = names.iter().enumerate().map(|(n, name)| {
+        let pod =
+            with(cpu("500m"), &json!({"metadata": {"labels": {"app": "web"}}, "spec": kinds[n]}));
+        big(name).pod(&format!("web-{n}"), pod)
+    });
+    let world = World::new(&[sized("big", "8", 0.4)], json!({}), nodes.collect());
+    let view = world.view();
+    let options = Options::from_settings(&world.settings);
+    let mut all = Vec::new();
+    for first in 0..4 {
+        all.push(vec![first]);
+        all.extend((first + 1..4).map(|second| vec![first, second]));
+    }
+    let mut shared =
+        Scheduler::new(&view, &world.cluster, &world.pools, &options, Vec::new(), &|| true);
+    for without in all.iter().chain(all.iter().rev()) {
+        let mut fresh =
+            Scheduler::new(&view, &world.cluster, &world.pools, &options, Vec::new(), &|| true);
+        assert_eq!(
+            shared.simulate(without, Purpose::Consolidation),
+            fresh.simulate(without, Purpose::Consolidation),
+            "{without:?}"
+        );
+    }
+}
