@@ -1,6 +1,8 @@
 //! `spokeshave local`: every function in one process against the simulated world.
 
+pub mod day;
 pub mod dispatch;
+pub mod efficiency;
 pub mod example;
 pub mod report;
 pub mod scenario;

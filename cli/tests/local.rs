@@ -312,3 +312,22 @@ spec:
         assert!(sent - received < 1.0, "seed {seed}: CreateFleet after {}", sent - received);
     }
 }
+
+#[test]
+fn the_first_hours_of_a_day_are_priced_against_the_cheapest_fleet() {
+    let path = write("day.html", "");
+    let (status, it) = answer(&["--day", "--until", "70m", "--report", &path]);
+    assert_eq!(it["violations"], serde_json::json!([]), "{status}");
+    let page = std::fs::read_to_string(&path).expect("written");
+    let tile = |name: &str| -> f64 {
+        let (before, _) = page.split_once(&format!("</b>{name}</div>")).expect("a tile");
+        let (_, value) = before.rsplit_once("<b>").expect("a value");
+        value.trim_start_matches('$').parse().expect("a number")
+    };
+    let (paid, least) = (tile("paid"), tile("cheapest possible"));
+    assert!(0.0 < least && least < paid && paid < 3.0 * least, "{paid} {least}");
+    assert!(tile("pod-hours") > 20.0 && tile("pods moved") >= 0.0);
+    assert!(tile("disruptions per pod-hour") < 1.0);
+    assert!(page.contains(">cheapest possible $/h</text>"), "the chart has both lines");
+    std::fs::remove_file(&path).expect("removes");
+}

@@ -19,7 +19,7 @@ use spokeshave_sim::{
 use crate::{
     ExitStatus, Failure, Output,
     input::{self, Manifest},
-    local::{Options, Scenario, Summary, example, report, scenario::ScenarioError, summary},
+    local::{Options, Scenario, Summary, day, example, report, scenario::ScenarioError, summary},
     output::Colour,
     settings::SettingsArgs,
 };
@@ -40,6 +40,7 @@ pub enum Speed {
   spokeshave local                                     # the bundled example
   spokeshave local --manifests manifests/ --events spot.json --report run.html
   spokeshave local --manifests manifests/ --at 90s=later.yaml --until 30m --output json
+  spokeshave local --day --report day.html
   spokeshave local --manifests manifests/ --seed 7 --faults crash,duplicate
 
 Exit status: 0 settled and no invariant broken, 1 not so, 2 an input is unusable.")]
@@ -47,6 +48,11 @@ pub struct Args {
     /// Objects to apply: files, directories or - for standard input. Without it: the bundled example
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub manifests: Vec<PathBuf>,
+
+    /// A made-up day instead of manifests: web load that follows the sun, an hourly deployment, batch bursts, spot
+    /// interruptions; ends after 24 hours unless --until says otherwise
+    #[arg(long, conflicts_with_all = ["manifests", "events", "at"])]
+    pub day: bool,
 
     /// Message bodies for the interruption queue, delivered once the workload has settled
     #[arg(long, value_name = "PATH", num_args = 1..)]
@@ -106,7 +112,7 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
         )
     })?;
     let until = match args.until.as_str() {
-        "settled" => None,
+        "settled" => args.day.then_some(day::LENGTH),
         text => Some(duration("--until", text)?),
     };
     let options = Options { seed: args.seed, faults: kinds, until };
@@ -122,7 +128,8 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
             .fix("number the running instances from 0, by the names of their NodeClaims"),
     })?;
     if let Some(path) = &args.report {
-        let page = world.read(|inner| report::page(inner, &result));
+        let offers = scenario.offers();
+        let page = world.read(|inner| report::page(inner, &result, &offers));
         std::fs::write(path, page).map_err(|error| {
             Failure::new(format!("--report: cannot write: {error}"))
                 .file(path.display().to_string())
@@ -153,7 +160,19 @@ fn scenario(args: &Args) -> Result<Scenario, Failure> {
     args.settings.apply(&mut settings)?;
     let mut manifests = Vec::new();
     let mut events = Vec::new();
-    if args.manifests.is_empty() && args.at.is_empty() {
+    let mut script = Vec::new();
+    if args.day {
+        let (name, text) = day::MANIFESTS;
+        manifests = input::load_text(name, text)?;
+        let values: Vec<Value> = manifests.iter().map(|it| it.value.clone()).collect();
+        for (after, step) in day::steps(&values) {
+            let input = match step {
+                day::Step::Apply(objects) => Input::Apply(objects),
+                day::Step::Event(body) => Input::Events(vec![body]),
+            };
+            script.push((after, input));
+        }
+    } else if args.manifests.is_empty() && args.at.is_empty() {
         for (name, text) in example::MANIFESTS {
             manifests.extend(input::load_text(name, text)?);
         }
@@ -166,7 +185,6 @@ fn scenario(args: &Args) -> Result<Scenario, Failure> {
     for source in input::sources(&args.events)? {
         events.push(input::read(&source)?);
     }
-    let mut script = Vec::new();
     for entry in &args.at {
         let (after, path) = entry.split_once('=').ok_or_else(|| {
             Failure::new(format!("--at {entry}: no path"))

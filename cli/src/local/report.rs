@@ -4,7 +4,11 @@ use std::fmt::Write;
 
 use spokeshave_sim::world::{Inner, Sample};
 
-use super::{Summary, summary::timeline};
+use super::{
+    Summary,
+    efficiency::{Efficiency, Offer, least_at},
+    summary::timeline,
+};
 
 /// One line of a chart.
 struct Series<'a> {
@@ -20,7 +24,9 @@ const LEFT: f64 = 56.0;
 const BOTTOM: f64 = 26.0;
 
 /// The page.
-pub fn page(world: &Inner, summary: &Summary) -> String {
+///
+/// `offers` are what the pools may buy.
+pub fn page(world: &Inner, summary: &Summary, offers: &[Offer]) -> String {
     let end = world.samples.last().map_or(1.0, |it| world.seconds(it.at)).max(1.0) * 1.02;
     let series = |name, colour, value: fn(&Sample) -> f64| Series {
         name,
@@ -40,7 +46,25 @@ pub fn page(world: &Inner, summary: &Summary) -> String {
         end,
         &marks,
     );
-    let price = chart("Price", "$/h", &[series("price", "#9333ea", |it| it.price)], end, &marks);
+    let price = chart(
+        "Price",
+        "$/h",
+        &[
+            series("price", "#9333ea", |it| it.price),
+            Series {
+                name: "cheapest possible",
+                colour: "#0891b2",
+                values: world
+                    .samples
+                    .iter()
+                    .map(|it| (world.seconds(it.at), least_at(it, offers)))
+                    .collect(),
+            },
+        ],
+        end,
+        &marks,
+    );
+    let efficiency = Efficiency::of(world, offers);
     let mut rows = String::new();
     for line in &world.timeline {
         let line = timeline(world, line);
@@ -133,6 +157,11 @@ svg text {{ font: 11px system-ui, sans-serif; fill: #4b5563; }}
 <div class=tile><b>{interrupted}</b>interrupted</div>
 <div class=tile><b>{violations}</b>violations</div>
 <div class=tile><b>{seed}</b>seed</div>
+<div class=tile><b>${dollars:.2}</b>paid</div>
+<div class=tile><b>${least_dollars:.2}</b>cheapest possible</div>
+<div class=tile><b>{pod_hours:.1}</b>pod-hours</div>
+<div class=tile><b>{moved}</b>pods moved</div>
+<div class=tile><b>{per_pod_hour:.4}</b>disruptions per pod-hour</div>
 </div>
 {nodes}
 {pods}
@@ -159,6 +188,11 @@ svg text {{ font: 11px system-ui, sans-serif; fill: #4b5563; }}
         interrupted = summary.interruptions.len(),
         violations = summary.violations.len(),
         seed = summary.seed,
+        dollars = efficiency.dollars,
+        least_dollars = efficiency.least_dollars,
+        pod_hours = efficiency.pod_hours,
+        moved = efficiency.moved,
+        per_pod_hour = efficiency.disruptions_per_pod_hour(),
     )
 }
 

@@ -5,7 +5,10 @@ use std::rc::Rc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use spokeshave_catalog::{Catalog, MarketView, plain, stored};
-use spokeshave_model::{CapacityType, EC2NodeClass, InstanceType, Settings, labels};
+use spokeshave_model::{
+    CapacityType, EC2NodeClass, InstanceType, NodePool, Requirements, Settings, labels,
+    meta::from_value,
+};
 use spokeshave_ports::{
     StateKey,
     ec2::{SpotPrice, TypeOffering, Zone},
@@ -16,7 +19,7 @@ use spokeshave_sim::{
     world::{Inner, Input},
 };
 
-use super::{AllFunctions, Summary};
+use super::{AllFunctions, Summary, efficiency::Offer};
 
 /// When every run starts: a Monday morning, so that budgets with schedules mean the same in each.
 pub const START: &str = "2026-01-05T08:00:00Z";
@@ -124,6 +127,41 @@ impl Scenario {
             world.set_faults(options.faults.clone(), start + SignedDuration::from_mins(minutes));
         }
         Ok(world)
+    }
+
+    /// What the NodePools of the manifests may buy, for the price bound of the report. Reservations, which are paid for
+    /// anyway, are left out.
+    pub fn offers(&self) -> Vec<Offer> {
+        let start = START.parse().unwrap_or_default();
+        let builtin = || {
+            let catalog = Catalog::builtin(&self.settings.region)?.with_estimated_spot_prices();
+            let market = MarketView::new(&self.settings, start);
+            catalog.instance_types(&EC2NodeClass::default(), &market).ok()
+        };
+        let types = self.types.clone().or_else(builtin).unwrap_or_default();
+        let pools: Vec<Requirements> = self
+            .manifests
+            .iter()
+            .filter(|it| it["kind"] == "NodePool")
+            .filter_map(|it| from_value::<NodePool>(it.clone()).ok())
+            .map(|it| Requirements::from_api(&it.spec.template.spec.requirements))
+            .collect();
+        let mut offers = Vec::new();
+        for it in &types {
+            for pool in pools.iter().filter(|pool| it.requirements.intersects(pool).is_ok()) {
+                let wanted = |key: &str, value: &str| pool.get(key).is_none_or(|it| it.has(value));
+                let price = it
+                    .offerings
+                    .iter()
+                    .filter(|it| it.available && it.capacity_type != CapacityType::Reserved)
+                    .filter(|it| wanted(labels::CAPACITY_TYPE, it.capacity_type.as_str()))
+                    .filter(|it| wanted(labels::ZONE, &it.zone))
+                    .filter_map(|it| it.price)
+                    .min_by(f64::total_cmp);
+                offers.extend(price.and_then(|price| Offer::new(it, price)));
+            }
+        }
+        offers
     }
 
     /// What is sold, and what a node of each type looks like.

@@ -204,15 +204,26 @@ pub fn reconcile(world: &mut Inner) {
 }
 
 fn sample(world: &mut Inner) {
-    let mut running = 0;
-    let mut pending = 0;
+    const GIB: f64 = 1_073_741_824.0;
+    let (mut running, mut pending) = (0, 0);
+    let (mut cpu, mut memory) = (0.0, 0.0);
     for pod in world.store.list::<Pod>().filter(|it| !it.is_terminal()) {
-        if pod.status.phase == "Running" { running += 1 } else { pending += 1 }
+        if pod.status.phase == "Running" {
+            running += 1;
+        } else {
+            pending += 1;
+        }
+        if !pod.is_daemon() {
+            for it in &pod.spec.containers {
+                cpu += it.resources.requests.get("cpu").as_f64();
+                memory += it.resources.requests.get("memory").as_f64() / GIB;
+            }
+        }
     }
     let nodes = world.store.list::<Node>().count();
     let price = world.machines.values().filter(|it| it.is_live()).map(|it| it.price).sum();
     let at = world.now;
-    let sample = Sample { at, nodes, running, pending, price };
+    let sample = Sample { at, nodes, running, pending, price, cpu, memory };
     if world.samples.last().is_none_or(|last| Sample { at, ..*last } != sample) {
         world.samples.push(sample);
     }

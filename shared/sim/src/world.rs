@@ -187,6 +187,10 @@ pub struct Sample {
     pub pending: usize,
     /// Dollars per hour of all live instances.
     pub price: f64,
+    /// Cores that pods ask for, running or not; those of daemons, which come with nodes, are left out.
+    pub cpu: f64,
+    /// GiB that the same pods ask for.
+    pub memory: f64,
 }
 
 /// One interrupted instance.
