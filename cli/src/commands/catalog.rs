@@ -1,5 +1,8 @@
 //! `spokeshave catalog`: the built-in facts of a region, and how a given catalog differs from them.
 
+#[cfg(feature = "live")]
+mod table;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -18,6 +21,7 @@ use crate::{ExitStatus, Failure, Output, input, settings::SettingsArgs};
   spokeshave catalog show --region eu-west-1
   spokeshave catalog export --region us-west-2 --output json > catalog.json
   spokeshave catalog diff --catalog catalog.json --region us-west-2
+  spokeshave catalog diff --table my-stack-state --region us-west-2
 
 The built-in facts hold no spot prices: till EC2 was asked, spot costs what on-demand does.")]
 pub struct Args {
@@ -34,7 +38,7 @@ pub struct Args {
     catalog: Option<PathBuf>,
 
     /// The state table of a stack, read live
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "catalog")]
     table: Option<String>,
 
     #[command(flatten)]
@@ -93,14 +97,16 @@ struct Change {
 /// # Errors
 /// When an input cannot be used, or there are no facts about the region.
 pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
-    if let Some(name) = &args.table {
-        return Err(Failure::new(format!("--table {name}: this build does not talk to AWS"))
-            .fix("export what EC2 says with the aws command and give it to instance-types"));
-    }
     let mut settings = Settings::default();
     args.settings.apply(&mut settings)?;
     settings.region.clone_from(&args.region);
-    let given = args.catalog.as_ref().map(|path| read_catalog(path)).transpose()?;
+    let given = match (&args.catalog, &args.table) {
+        (Some(path), _) => Some(read_catalog(path)?),
+        (None, Some(name)) => {
+            Some(types_of(&stored(name, &settings)?, &settings)?)
+        }
+        (None, None) => None,
+    };
     match args.action {
         Action::Export => {
             let types = given.map_or_else(|| builtin_types(&settings), Ok)?;
@@ -108,9 +114,10 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
             out.json(&plain::write(&types))?;
         }
         Action::Show => {
-            let source = match &args.catalog {
-                Some(path) => path.display().to_string(),
-                None => "built-in facts".to_owned(),
+            let source = match (&args.catalog, &args.table) {
+                (Some(path), _) => path.display().to_string(),
+                (None, Some(name)) => format!("table {name}"),
+                (None, None) => "built-in facts".to_owned(),
             };
             let types = given.map_or_else(|| builtin_types(&settings), Ok)?;
             show(&summary(&args.region, source, &types), out)?;
@@ -118,13 +125,25 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
         Action::Diff => {
             let Some(given) = given else {
                 return Err(Failure::new("nothing to compare the built-in facts with")
-                    .fix("give --catalog FILE in the plain form"));
+                    .fix("give --catalog FILE in the plain form, or --table NAME"));
             };
             print_difference(&difference(&builtin_types(&settings)?, &given), out)?;
         }
     }
     out.flush()?;
     Ok(ExitStatus::Answered)
+}
+
+/// The catalog in the state table of a stack.
+#[cfg(feature = "live")]
+fn stored(name: &str, settings: &Settings) -> Result<Catalog, Failure> {
+    Ok(table::load(name, &settings.region, settings.partition())?.catalog)
+}
+
+#[cfg(not(feature = "live"))]
+fn stored(name: &str, _: &Settings) -> Result<Catalog, Failure> {
+    Err(Failure::new(format!("--table {name}: this build does not talk to AWS"))
+        .fix("build the command with its default features"))
 }
 
 /// Reads a catalog in the plain form.
@@ -150,7 +169,11 @@ pub fn read_catalog(path: &std::path::Path) -> Result<Vec<InstanceType>, Failure
 
 /// What the region sells to an AL2023 class in every zone.
 fn builtin_types(settings: &Settings) -> Result<Vec<InstanceType>, Failure> {
-    let catalog: Catalog = builtin_catalog(&settings.region)?;
+    types_of(&builtin_catalog(&settings.region)?, settings)
+}
+
+/// What a catalog comes to for an AL2023 class in every zone.
+fn types_of(catalog: &Catalog, settings: &Settings) -> Result<Vec<InstanceType>, Failure> {
     let view = MarketView::new(settings, Timestamp::UNIX_EPOCH);
     catalog
         .instance_types(&default_class(), &view)

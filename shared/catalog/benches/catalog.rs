@@ -1,5 +1,7 @@
 //! How long it takes to load a region and to work out its types for a class.
 
+use std::io::Write;
+
 use divan::Bencher;
 use spokeshave_catalog::{Catalog, MarketView, builtin, stored};
 use spokeshave_model::{EC2NodeClass, Settings, Timestamp};
@@ -27,7 +29,8 @@ fn print_memory() {
     let loaded = block_on(stored::load_catalog(&fake, REGION));
     let grown = resident() - before;
     let (types, bytes) = loaded.map_or((0, 0), |it| (it.catalog.types.len(), it.index.bytes));
-    println!("{types} types: {grown:.1} MB in memory, {bytes} bytes compressed");
+    let line = format!("{types} types: {grown:.1} MB in memory, {bytes} bytes compressed\n");
+    let _ = std::io::stdout().write_all(line.as_bytes());
 }
 
 fn full() -> Catalog {

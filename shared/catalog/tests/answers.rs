@@ -249,3 +249,14 @@ fn one_subnet_per_zone() {
     let long = jiff::SignedDuration::from_mins(10);
     assert!(addresses.is_fresh(long, at(839)) && !addresses.is_fresh(long, at(840)));
 }
+
+#[test] // aws-capacity 1, case 6
+fn free_addresses_are_read_again_after_the_subnets() {
+    let minutes = spokeshave_model::SignedDuration::from_mins;
+    for (refresh, lifetime) in [(1, 5), (10, 14)] {
+        let known = free(&[("s-1", 10)], now());
+        let fresh = |after| known.is_fresh(minutes(refresh), now() + minutes(after));
+        assert!(fresh(lifetime - 1), "{refresh}");
+        assert!(!fresh(lifetime), "{refresh}");
+    }
+}
