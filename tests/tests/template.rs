@@ -490,3 +490,21 @@ fn a_key_of_one_s_own_encrypts_everything() {
     assert_eq!(given, roles.keys().filter(|it| *it != "NodeRole").cloned().collect());
     assert_eq!(raw["Resources"]["KeyPolicy"]["Condition"], "HasKey");
 }
+
+#[test] // aws-nodeclass 29, cases 4 and 6
+fn the_interruption_queue_speaks_tls_and_forgets_what_is_old() {
+    let template = template();
+    let queue = properties(&template, "InterruptionQueue");
+    assert_eq!(queue["MessageRetentionPeriod"], 300);
+    assert_eq!(queue["RedrivePolicy"]["maxReceiveCount"], 3);
+    let policy = properties(&template, "QueuePolicy");
+    assert!(policy["Queues"].to_string().contains("InterruptionQueue"));
+    let denied = policy["PolicyDocument"]["Statement"]
+        .as_array()
+        .expect("statements")
+        .iter()
+        .find(|it| it["Effect"] == "Deny")
+        .expect("a denial");
+    assert_eq!((&denied["Principal"], &denied["Action"]), (&"*".into(), &"sqs:*".into()));
+    assert_eq!(denied["Condition"]["Bool"]["aws:SecureTransport"], "false");
+}

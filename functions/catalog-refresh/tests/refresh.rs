@@ -260,7 +260,7 @@ fn reservations_are_counted_anew() {
     assert_eq!(block_on(stored::load_reservations(&fake)).expect("read").get("cr-1"), Some(&9));
 }
 
-#[test] // aws-capacity 15.2
+#[test] // aws-capacity 15.2; aws-nodeclass 14, case 8
 fn unused_templates_are_deleted() {
     let (region, fake, settings) = (filled(), Fake::at(at(0)), settings());
     let template = |name: &str, created: i64| LaunchTemplate {

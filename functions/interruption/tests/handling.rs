@@ -129,7 +129,7 @@ fn a_spot_warning() {
     assert_eq!(world.samples(DELETED).len(), 2);
 }
 
-#[test] // nodeclass 22, cases 8, 9; B-068
+#[test] // nodeclass 22, cases 8, 9; 26, case 2; B-068
 fn a_mixed_batch() {
     let world = Fake::at(now());
     for n in 1..=3 {
