@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use spokeshave_admission::{
-    Finding as Admission, Kinds, Source as Step, advice, kinds::Match, metadata, runtime,
+    Finding as Admission, Kinds, Source as Step, advice::{self, Agents}, kinds::Match, metadata,
+    runtime,
 };
 use spokeshave_model::{FeatureGates, FieldPath, field_path::Segment, validation::Problem};
 
@@ -100,9 +101,11 @@ pub fn lint(
     let kinds = Kinds::new();
     let olds: BTreeMap<Identity<'_>, &Manifest> =
         before.iter().map(|it| (identity(it), it)).collect();
+    let agents: Agents =
+        manifests.iter().filter_map(|it| advice::agent(&it.kind, &it.value)).collect();
     let judge = |manifest: &Manifest| {
         let old = olds.get(&identity(manifest)).copied();
-        judge(manifest, old, &kinds, gates, at)
+        judge(manifest, old, &kinds, gates, &agents, at)
     };
     let n_threads = thread::available_parallelism().map_or(1, usize::from);
     let chunk = manifests.len().div_ceil(n_threads).max(64);
@@ -124,6 +127,7 @@ fn judge(
     old: Option<&Manifest>,
     kinds: &Kinds,
     gates: &FeatureGates,
+    agents: &Agents,
     at: Timestamp,
 ) -> Vec<Finding> {
     let say = |field: &FieldPath, message: String, source: Source| Finding {
@@ -158,7 +162,7 @@ fn judge(
         runtime::problems(&manifest.kind, &object, gates).into_iter().filter(is_new).collect();
     let known: Vec<&FieldPath> =
         refused.iter().copied().chain(runtime.iter().map(|it| &it.field)).collect();
-    let advice = advice::warnings(&manifest.kind, &object, at);
+    let advice = advice::warnings(&manifest.kind, &object, agents, at);
     let advice = advice.iter().filter(|it| !known.iter().any(|field| overlap(field, &it.field)));
     let admitted = |it: &Admission| {
         let source = match it.source {

@@ -1,26 +1,62 @@
 //! What nobody refuses and nobody wants: warnings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde_json::Value;
 use spokeshave_model::{
-    EC2NodeClass, FieldPath, Kind, NodePool, Operator, Requirement, ami_family::Alias,
+    EC2NodeClass, FieldPath, Kind, NodePool, Operator, Requirement,
+    ami_family::{Alias, AmiFamily},
+    budgets::REASONS,
+    node_pool::Budget,
     validation::Problem,
 };
 
-use crate::runtime::read;
+use crate::{
+    market::{Lack, lack},
+    runtime::read,
+};
+
+/// Agents that take a taint off a node once they run there: the DaemonSet or a part of its images' names, and the taint's key.
+/// Source: the installation guides of Cilium and of the EBS, EFS, FSx and S3 drivers.
+const AGENTS: &[(&str, &str, &str)] = &[
+    ("cilium", "cilium/cilium", "node.cilium.io/agent-not-ready"),
+    ("ebs-csi-node", "aws-ebs-csi-driver", "ebs.csi.aws.com/agent-not-ready"),
+    ("efs-csi-node", "aws-efs-csi-driver", "efs.csi.aws.com/agent-not-ready"),
+    ("fsx-csi-node", "aws-fsx-csi-driver", "fsx.csi.aws.com/agent-not-ready"),
+    ("s3-csi-node", "aws-mountpoint-s3-csi-driver", "s3.csi.aws.com/agent-not-ready"),
+];
+
+/// The taint that an agent takes away, if `object` is the DaemonSet of one: the agent's name and the taint's key.
+pub fn agent(kind: &str, object: &Value) -> Option<(&'static str, &'static str)> {
+    if kind != "DaemonSet" {
+        return None;
+    }
+    let name = object.pointer("/metadata/name").and_then(Value::as_str);
+    let containers = object.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+    let images: Vec<&str> =
+        containers.into_iter().flatten().filter_map(|it| it.get("image")?.as_str()).collect();
+    let found = AGENTS.iter().find(|(agent, image, _)| {
+        // The image's own name: what follows the tag or digest says nothing.
+        let is_its = |it: &&str| it.split([':', '@']).next().unwrap_or(it).ends_with(image);
+        name == Some(*agent) || images.iter().any(is_its)
+    });
+    found.map(|(agent, _, taint)| (*agent, *taint))
+}
+
+/// Agents that the cluster runs, with the keys of their taints.
+pub type Agents = BTreeSet<(&'static str, &'static str)>;
 
 /// Longest name that can be a label value, and most requirements of a claim.
 const MAX_LABEL: usize = 63;
 const MAX_REQUIREMENTS: usize = 100;
 
-/// Warnings about an object of `kind`. `at` is the time that schedules are looked at from.
-pub fn warnings(kind: &str, object: &Value, at: Timestamp) -> Vec<Problem> {
+/// Warnings about an object of `kind`. `at` is the time that schedules are looked at from, `agents` run on every node.
+pub fn warnings(kind: &str, object: &Value, agents: &Agents, at: Timestamp) -> Vec<Problem> {
     match kind {
         NodePool::KIND => read::<NodePool>(object)
             .filter(NodePool::is_managed)
-            .map_or_else(Vec::new, |it| node_pool(&it, at)),
+            .map_or_else(Vec::new, |it| node_pool(&it, agents, at)),
         EC2NodeClass::KIND => {
             read::<EC2NodeClass>(object).map_or_else(Vec::new, |it| node_class(&it, object))
         }
@@ -39,7 +75,7 @@ fn long_name(name: &str) -> Option<Problem> {
     })
 }
 
-fn node_pool(pool: &NodePool, at: Timestamp) -> Vec<Problem> {
+fn node_pool(pool: &NodePool, agents: &Agents, at: Timestamp) -> Vec<Problem> {
     let template = &pool.spec.template;
     let spec = FieldPath::parse("spec.template.spec");
     let mut problems: Vec<Problem> = long_name(&pool.metadata.name).into_iter().collect();
@@ -50,6 +86,7 @@ fn node_pool(pool: &NodePool, at: Timestamp) -> Vec<Problem> {
         );
         problems.push(Problem::new(spec.field("requirements"), message));
     }
+    let n_before = problems.len();
     // A key that allows nothing: requirements against each other, or against a label.
     let mut allowed: BTreeMap<String, Requirement> = BTreeMap::new();
     for (key, value) in &template.metadata.labels {
@@ -73,7 +110,22 @@ fn node_pool(pool: &NodePool, at: Timestamp) -> Vec<Problem> {
         }
         allowed.insert(one.key.clone(), both);
     }
+    if problems.len() == n_before {
+        problems.extend(lack(allowed.values()).map(|it| {
+            let message = match it {
+                Lack::Types(n) => format!(
+                    "none of the {n} instance types that are known satisfies the requirements: the pool makes no nodes"
+                ),
+                Lack::Values(key, n) => format!(
+                    "the instance types that satisfy the requirements have {n} values of {key:?}, fewer than minValues"
+                ),
+            };
+            Problem::new(spec.field("requirements"), message)
+        }));
+    }
+    problems.extend(agent_taints(pool, agents));
     let budgets = pool.spec.disruption.as_ref().and_then(|it| it.budgets.as_ref());
+    problems.extend(only_in_windows(budgets.map_or(&[], Vec::as_slice), at));
     for (index, budget) in budgets.into_iter().flatten().enumerate() {
         let path = FieldPath::parse("spec.disruption.budgets").index(index);
         if budget.reasons.as_ref().is_some_and(Vec::is_empty) {
@@ -90,6 +142,79 @@ fn node_pool(pool: &NodePool, at: Timestamp) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// Taints of agents that are where they hold pods back for ever, or nowhere.
+fn agent_taints(pool: &NodePool, agents: &Agents) -> Vec<Problem> {
+    let template = &pool.spec.template.spec;
+    let path = FieldPath::parse("spec.template.spec");
+    let mut problems = Vec::new();
+    for (index, taint) in template.taints.iter().enumerate() {
+        if AGENTS.iter().any(|it| it.2 == taint.key) {
+            let message = format!(
+                "{} goes away by itself, but pods that do not tolerate it are never planned for; move it to startupTaints",
+                taint.key
+            );
+            problems.push(Problem::new(path.field("taints").index(index), message));
+        }
+    }
+    for (agent, key) in agents {
+        let mut all = template.startup_taints.iter().chain(template.taints.iter());
+        if !all.any(|it| it.key == *key) {
+            let message = format!(
+                "{agent} runs in the cluster, and pods may start before it is ready; add {key} to startupTaints"
+            );
+            problems.push(Problem::new(path.field("startupTaints"), message));
+        }
+    }
+    problems
+}
+
+/// Most windows in a row that are looked through for a gap.
+const MAX_WINDOWS: usize = 64;
+
+/// Budgets that limit something in their windows alone: between them nothing is limited.
+fn only_in_windows(budgets: &[Budget], at: Timestamp) -> Option<Problem> {
+    for reason in REASONS {
+        let of_reason: Vec<(usize, &Budget)> = budgets
+            .iter()
+            .enumerate()
+            .filter(|(_, it)| it.reasons.as_ref().is_none_or(|it| it.iter().any(|it| it == reason)))
+            .collect();
+        let Some((index, _)) = of_reason.first() else { continue };
+        if has_gap(&of_reason, at) {
+            let message = format!(
+                "budgets for {reason} all have a schedule: outside their windows nothing limits disruption; add a budget \
+                 without a schedule"
+            );
+            let path = FieldPath::parse("spec.disruption.budgets").index(*index);
+            return Some(Problem::new(path.field("schedule"), message));
+        }
+    }
+    None
+}
+
+/// Whether there is a time from `at` on at which none is active. Budgets that cannot be evaluated limit everything.
+fn has_gap(budgets: &[(usize, &Budget)], at: Timestamp) -> bool {
+    let mut time = at;
+    for _ in 0..MAX_WINDOWS {
+        let mut until = None;
+        for (_, budget) in budgets {
+            match budget.is_active(time) {
+                Ok(false) => {}
+                Ok(true) => match budget.active_until(time) {
+                    Ok(Some(end)) => until = until.max(Some(end)),
+                    _ => return false,
+                },
+                Err(_) => return false,
+            }
+        }
+        match until {
+            Some(end) => time = end,
+            None => return true,
+        }
+    }
+    false
 }
 
 fn node_class(class: &EC2NodeClass, object: &Value) -> Vec<Problem> {
@@ -134,6 +259,17 @@ fn node_class(class: &EC2NodeClass, object: &Value) -> Vec<Problem> {
         }
     }
     for (index, term) in class.spec.ami_selector_terms.iter().enumerate() {
+        let alias = term.alias.as_deref().and_then(Alias::parse);
+        // Windows knows no other version.
+        let is_windows = |it: AmiFamily| {
+            matches!(it, AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025)
+        };
+        if alias.is_some_and(|it| it.version == "latest" && !is_windows(it.family)) {
+            let path = spec.field("amiSelectorTerms").index(index).field("alias");
+            let message = "every new image release replaces all nodes of the class; pin a version, as al2023@v20250115 \
+                           does, and raise it when you have tested it";
+            problems.push(Problem::new(path, message));
+        }
         if let Some(alias) = term.alias.as_ref().filter(|it| Alias::parse(it).is_none()) {
             let path = spec.field("amiSelectorTerms").index(index).field("alias");
             let message = format!("alias {alias:?} has more than one @ and finds no image");

@@ -5,6 +5,7 @@
 
 pub mod advice;
 pub mod kinds;
+mod market;
 pub mod metadata;
 pub mod runtime;
 pub mod schema;

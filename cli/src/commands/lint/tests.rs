@@ -152,7 +152,7 @@ fn selector_terms_that_nobody_wants() {
     let class = |terms: &str| {
         findings(&format!(
             "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: c}}\nspec:\n  role: r\n  \
-             amiSelectorTerms: [{{alias: al2023@latest}}]\n  securityGroupSelectorTerms: [{{id: sg-1}}]\n  \
+             amiSelectorTerms: [{{alias: al2023@v20250115}}]\n  securityGroupSelectorTerms: [{{id: sg-1}}]\n  \
              subnetSelectorTerms: {terms}\n"
         ))
     };
@@ -168,4 +168,109 @@ fn selector_terms_that_nobody_wants() {
             "8 Advice spec.subnetSelectorTerms[0].tags: tags beside id has no effect; make it a term of its own"
         ]
     );
+}
+
+/// Warnings alone, as `field: message`.
+fn warnings(text: &str) -> Vec<String> {
+    let lines = findings(text);
+    let advice = lines.iter().filter_map(|it| it.split_once(" Advice "));
+    advice.map(|it| it.1.to_owned()).collect()
+}
+
+const CLASS: &str = "\
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: c}
+spec:
+  role: r
+  amiSelectorTerms: [{alias: al2023@v20250115}]
+  subnetSelectorTerms: [{id: subnet-1}]
+  securityGroupSelectorTerms: [{id: sg-1}]
+";
+
+#[test]
+fn images_that_follow_releases_are_warned_about() {
+    let with = |alias: &str| warnings(&CLASS.replace("al2023@v20250115", alias));
+    assert!(with("al2023@v20250115").is_empty());
+    for alias in ["al2023@latest", "bottlerocket@latest", "al2@latest"] {
+        let found = with(alias);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("spec.amiSelectorTerms[0].alias: every new image release"),
+            "{found:?}"
+        );
+    }
+    // No other version exists.
+    assert!(with("windows2022@latest").is_empty());
+}
+
+#[test]
+fn budgets_that_leave_gaps_are_warned_about() {
+    let with = |budgets: &str| warnings(&format!("{POOL}  disruption:\n    budgets: {budgets}\n"));
+    let gap = |at: usize, reason: &str| {
+        format!(
+            "spec.disruption.budgets[{at}].schedule: budgets for {reason} all have a schedule: outside their windows \
+             nothing limits disruption; add a budget without a schedule"
+        )
+    };
+    let work = "{nodes: \"0\", schedule: \"0 9 * * mon-fri\", duration: 8h}";
+    assert_eq!(with(&format!("[{work}]")), [gap(0, "Underutilized")]);
+    assert!(with(&format!("[{{nodes: 10%}}, {work}]")).is_empty());
+    assert_eq!(
+        with(&format!("[{{nodes: 10%, reasons: [Empty, Underutilized]}}, {work}]")),
+        [gap(1, "Drifted")]
+    );
+    // Windows without a gap between them are no windows.
+    assert!(with("[{nodes: \"1\", schedule: \"@daily\", duration: 24h}]").is_empty());
+    assert!(with("[{nodes: \"1\", schedule: \"* * * * *\", duration: 1m}]").is_empty());
+    let halves = "[{nodes: \"1\", schedule: \"0 0 * * *\", duration: 12h}, \
+                   {nodes: \"2\", schedule: \"0 12 * * *\", duration: 12h}]";
+    assert!(with(halves).is_empty());
+    assert_eq!(with(&halves.replace("\"0 12", "\"1 12")), [gap(0, "Underutilized")]);
+}
+
+#[test]
+fn pools_that_nothing_satisfies_are_warned_about() {
+    let with = |key: &str, operator: &str, values: &str| {
+        warnings(&format!(
+            "{POOL}      - {{key: {key}, operator: {operator}, values: {values}}}\n"
+        ))
+    };
+    let cpu = "karpenter.k8s.aws/instance-cpu";
+    assert!(with(cpu, "Gt", "[\"8\"]").is_empty());
+    let found = with(cpu, "Gt", "[\"8000\"]");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("spec.template.spec.requirements: none of the ")
+            && found[0].ends_with("satisfies the requirements: the pool makes no nodes"),
+        "{found:?}"
+    );
+    assert_eq!(with("karpenter.k8s.aws/instance-family", "In", "[g5g]").len(), 1);
+    assert!(with("karpenter.k8s.aws/instance-family", "In", "[m5, g5g]").is_empty());
+}
+
+#[test]
+fn taints_of_agents_belong_to_the_startup_taints() {
+    let taints = |field: &str| {
+        format!(
+            "{POOL}      {field}: [{{key: ebs.csi.aws.com/agent-not-ready, effect: NoExecute}}]\n"
+        )
+    };
+    assert_eq!(
+        warnings(&taints("taints")),
+        ["spec.template.spec.taints[0]: ebs.csi.aws.com/agent-not-ready goes away by itself, but pods that do not \
+          tolerate it are never planned for; move it to startupTaints"]
+    );
+    assert!(warnings(&taints("startupTaints")).is_empty());
+    let driver = "---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: ebs-csi-node, namespace: kube-system}\n";
+    assert_eq!(
+        warnings(&format!("{POOL}{driver}")),
+        ["spec.template.spec.startupTaints: ebs-csi-node runs in the cluster, and pods may start before it is ready; add \
+          ebs.csi.aws.com/agent-not-ready to startupTaints"]
+    );
+    assert!(warnings(&format!("{}{driver}", taints("startupTaints"))).is_empty());
+    let cilium = "---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: net, namespace: n}\nspec: {template: {spec: \
+                  {containers: [{name: a, image: \"quay.io/cilium/cilium:v1.18.0\"}]}}}\n";
+    assert_eq!(warnings(&format!("{POOL}{cilium}")).len(), 1);
+    assert!(warnings(&format!("{POOL}{}", cilium.replace("cilium/cilium", "cilium/hubble"))).is_empty());
 }
