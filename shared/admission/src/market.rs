@@ -28,13 +28,13 @@ fn market() -> &'static Market {
         let mut types = BTreeMap::new();
         for catalog in REGIONS.iter().filter_map(|it| Catalog::builtin(it)) {
             for it in catalog.instance_types(&class, &view).unwrap_or_default() {
-                types.entry(it.name.clone()).or_insert(it);
+                types.entry(it.name).or_insert(it.requirements);
             }
         }
         let mut market = Market { n_types: types.len(), ..Market::default() };
         let words = types.len().div_ceil(64);
-        for (at, type_) in types.values().enumerate() {
-            for it in type_.requirements.iter().filter(|it| is_of_the_type(&it.key)) {
+        for (at, requirements) in types.values().enumerate() {
+            for it in requirements.iter().filter(|it| is_of_the_type(&it.key)) {
                 let by_value = market.by_label.entry(it.key.clone()).or_default();
                 for value in &it.values {
                     let types = by_value.entry(value.clone()).or_insert_with(|| vec![0; words]);

@@ -45,23 +45,16 @@ impl Schema {
                 }
                 continue;
             }
-            let at = path.field(key);
-            match (self.fields.get(key), &self.values) {
-                (Some(field), _) => {
+            match self.fields.get(key).or(self.values.as_deref()) {
+                Some(schema) => {
                     if value.is_null() {
                         removed.push(key.clone());
-                    } else {
-                        field.prune(value, &at, false, findings);
+                    } else if value.is_object() || value.is_array() {
+                        schema.prune(value, &path.field(key), false, findings);
                     }
                 }
-                (None, Some(values)) => {
-                    if value.is_null() {
-                        removed.push(key.clone());
-                    } else {
-                        values.prune(value, &at, false, findings);
-                    }
-                }
-                (None, None) => {
+                None => {
+                    let at = path.field(key);
                     removed.push(key.clone());
                     findings.push(Finding {
                         source: Source::Schema,
