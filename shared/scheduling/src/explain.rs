@@ -12,10 +12,9 @@ use crate::{
     bits::Bits,
     planner::one_node,
     ports::conflict,
-    report::ALL_FILTERED,
     run::{Choices, Run},
     shapes::ShapeId,
-    templates::{Skipped, Template},
+    templates::Template,
     volumes::EBS,
 };
 
@@ -111,11 +110,7 @@ impl Run<'_, '_> {
             }
         }
         for (pool, why) in &self.planner.skipped {
-            let why = match why {
-                Skipped::NoCatalog(problem) => problem.clone(),
-                Skipped::NoCompatibleInstanceTypes { .. } => ALL_FILTERED.to_owned(),
-            };
-            self.steps.push(format!("new claim of pool {pool}: {why}"));
+            self.steps.push(format!("new claim of pool {pool}: {}", why.text()));
         }
     }
 

@@ -107,6 +107,13 @@ impl<'a> Planner<'a> {
         options: &'a Options,
         now: Timestamp,
     ) -> Self {
+        let mut skipped: BTreeMap<String, Skipped> = pools
+            .iter()
+            .map(|it| &it.nodepool)
+            .filter(|it| it.is_managed() && !it.is_static() && !it.metadata.deleting())
+            .filter(|it| !PoolInput::takes_part(it))
+            .map(|it| (it.metadata.name.clone(), Skipped::not_ready(it)))
+            .collect();
         let mut pools: Vec<PoolInput> =
             pools.iter().filter(|it| PoolInput::takes_part(&it.nodepool)).cloned().collect();
         pools.sort_by(|a, b| {
@@ -134,7 +141,6 @@ impl<'a> Planner<'a> {
             }
         }
         let mut templates = Vec::new();
-        let mut skipped = BTreeMap::new();
         for pool in &pools {
             let name = pool.nodepool.metadata.name.clone();
             let made = match &pool.instance_types {

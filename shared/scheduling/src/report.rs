@@ -229,7 +229,9 @@ impl Run<'_, '_> {
             return Reason::plain(refusal.clone());
         }
         if self.planner.pools.is_empty() {
-            return Reason::plain(NO_POOLS);
+            let mut reason = Reason::plain(NO_POOLS);
+            reason.pools = self.skipped();
+            return reason;
         }
         let mut last = shape;
         while let Some(next) = self.next_shape(last, shape) {
@@ -245,25 +247,20 @@ impl Run<'_, '_> {
             reason.pools.insert(name, text);
         }
         for (pool, why) in &self.planner.skipped {
-            let text = match why {
-                Skipped::NoCatalog(problem) => {
-                    format!("instance types could not be listed (will be tried again): {problem}")
-                }
-                Skipped::NoCompatibleInstanceTypes { min_values: false } => ALL_FILTERED.to_owned(),
-                Skipped::NoCompatibleInstanceTypes { min_values: true } => {
-                    format!("{ALL_FILTERED} due to minValues incompatibility")
-                }
-            };
             if matches!(why, Skipped::NoCatalog(_)) {
-                texts.push(text.clone());
+                texts.push(why.text());
             }
-            reason.pools.insert(pool.clone(), text);
+            reason.pools.insert(pool.clone(), why.text());
         }
         if texts.is_empty() {
             texts.push(ALL_FILTERED.to_owned());
         }
         reason.text = texts.join("; ");
         reason
+    }
+
+    fn skipped(&self) -> BTreeMap<String, String> {
+        self.planner.skipped.iter().map(|(pool, why)| (pool.clone(), why.text())).collect()
     }
 
     pub(crate) fn why_not(&mut self, template: usize, shape: ShapeId) -> String {

@@ -9,7 +9,9 @@ use std::{
 use rustc_hash::FxHashMap;
 use spokeshave_model::{
     CapacityType, InstanceType, NodePool, Offering, Requirement, Requirements, Resources, Taint,
-    labels, settings::MinValuesPolicy,
+    conditions::{ConditionStatus, READY},
+    labels,
+    settings::MinValuesPolicy,
 };
 
 use crate::{
@@ -17,6 +19,7 @@ use crate::{
     daemons::Daemon,
     dims::{Amounts, Dims},
     ports::HostPort,
+    report::ALL_FILTERED,
     sets::{SetId, Sets},
     volumes,
 };
@@ -119,6 +122,43 @@ pub enum Skipped {
     NoCompatibleInstanceTypes { min_values: bool },
     /// The instance types could not be listed.
     NoCatalog(String),
+    /// Its condition `Ready` is not True; which of the others it waits for.
+    NotReady(String),
+}
+
+impl Skipped {
+    /// In words, as [`crate::Reason::pools`] has it.
+    pub fn text(&self) -> String {
+        match self {
+            Self::NoCatalog(problem) => {
+                format!("instance types could not be listed (will be tried again): {problem}")
+            }
+            Self::NoCompatibleInstanceTypes { min_values: false } => ALL_FILTERED.to_owned(),
+            Self::NoCompatibleInstanceTypes { min_values: true } => {
+                format!("{ALL_FILTERED} due to minValues incompatibility")
+            }
+            Self::NotReady(why) => format!("the pool is not ready: {why}"),
+        }
+    }
+
+    /// What `pool` waits for.
+    pub(crate) fn not_ready(pool: &NodePool) -> Self {
+        let waits: Vec<String> = pool
+            .status
+            .conditions
+            .iter()
+            .filter(|it| it.type_ != READY && it.status != ConditionStatus::True)
+            .map(|it| {
+                let message = if it.message.is_empty() { &it.reason } else { &it.message };
+                format!("{}={:?} ({message})", it.type_, it.status)
+            })
+            .collect();
+        Self::NotReady(if waits.is_empty() {
+            format!("{READY} is not True")
+        } else {
+            waits.join(", ")
+        })
+    }
 }
 
 impl Template {

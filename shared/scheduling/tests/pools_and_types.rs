@@ -708,6 +708,22 @@ fn without_pools_there_is_nothing_to_make() {
     assert_eq!((reason(&solution, "p").as_str(), solution.no_pools), (NO_POOLS, true));
 }
 
+/// The text is the fixed one; what the pools wait for stands beside it. Static ones have no part in this.
+#[test] // scheduling 11.1
+fn a_pool_that_is_not_ready_says_what_it_waits_for() {
+    let status = json!({"status": {"conditions": [
+        {"type": "ValidationSucceeded", "status": "True", "reason": "ValidationSucceeded"},
+        {"type": "NodeClassReady", "status": "False", "reason": "NodeClassNotReady", "message": "no subnets"},
+        {"type": "Ready", "status": "False", "reason": "UnhealthyDependents"}]}});
+    let waiting = input(pool("waiting", status), &catalogue_d());
+    let fixed = input(pool("fixed", json!({"spec": {"replicas": 2}})), &catalogue_d());
+    let solution = plan(&ClusterView::default(), &[fixed, waiting], [pod("p", &[], json!({}))]);
+    let (_, why) = solution.unschedulable.iter().next().expect("one pod");
+    assert_eq!(why.text, NO_POOLS);
+    let text = "the pool is not ready: NodeClassReady=False (no subnets)".to_owned();
+    assert_eq!(why.pools, std::collections::BTreeMap::from([("waiting".to_owned(), text)]));
+}
+
 #[test] // scheduling 23, cases 1-5
 fn resource_claims_are_refused() {
     let device = json!({"spec": {"resourceClaims": [{"name": "gpu"}]}});
