@@ -32,9 +32,8 @@ pub async fn handle(
     state: &impl StateTable,
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
-    let mut answer = BatchAnswer::done();
     if batch.records.is_empty() {
-        return answer;
+        return BatchAnswer::done();
     }
     let refreshed = match read_shifts(shifts, state, cx).await {
         Ok(()) => refresh(ec2, pricing, state, cx).await,
@@ -42,11 +41,9 @@ pub async fn handle(
     };
     if let Err(error) = refreshed {
         cx.decide(Decision::new("retry", "Catalog/", chain(&error)));
-        for record in &batch.records {
-            answer.retry(record);
-        }
+        return BatchAnswer::retry_all(batch);
     }
-    answer
+    BatchAnswer::done()
 }
 
 fn is_due(read_at: Option<Timestamp>, now: Timestamp) -> bool {

@@ -17,7 +17,10 @@ pub mod world;
 
 use jiff::Timestamp;
 use serde_json::json;
-use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
+use spokeshave_lambda::{
+    BatchAnswer, SqsBatch, SqsRecord,
+    batch::{Item, stand_by},
+};
 use spokeshave_ports::{Cluster, Decision, Invocation, Queues, StateKey, StateTable, When, Work};
 
 use crate::{pass::Pass, trouble::Trouble};
@@ -33,32 +36,11 @@ pub async fn handle(
     let mut commands_only = true;
     let mut depth = 0;
     let mut wanted = false;
-    match spokeshave_ports::stack::observes_only(state).await {
-        Ok(false) => {}
-        // Another autoscaler is at work; the bridge tells us everything anew once it is gone.
-        Ok(true) => return BatchAnswer::done(),
-        Err(_) => {
-            let mut answer = BatchAnswer::done();
-            batch.records.iter().for_each(|it| answer.retry(it));
-            return answer;
-        }
+    if let Some(answer) = stand_by(batch, state, cx).await {
+        return answer;
     }
     let last = last_pass(state).await;
-    for record in &batch.records {
-        let work = match record.work() {
-            Ok(work) => work,
-            Err(error) => {
-                cx.decide(
-                    Decision::new(
-                        "drop",
-                        format!("Message/{}", record.message_id),
-                        error.to_string(),
-                    )
-                    .as_error(),
-                );
-                continue;
-            }
-        };
+    for Item { record, work, .. } in batch.works(cx) {
         let about_commands = is_about_commands(&work);
         if !about_commands && is_stale(record, &work, last) {
             continue;
@@ -80,9 +62,7 @@ pub async fn handle(
         // The queue is first in, first out: a message that is delivered again would hold up all others, so the run is
         // armed anew. Only if that fails the messages stay.
         if pass.try_again(&trouble).await.is_err() {
-            for record in &batch.records {
-                answer.retry(record);
-            }
+            answer = BatchAnswer::retry_all(batch);
         }
     }
     answer

@@ -11,8 +11,8 @@
 mod health;
 mod sweep;
 
-use spokeshave_lambda::{BatchAnswer, SqsBatch};
-use spokeshave_ports::{Cluster, Decision, Ec2, Invocation, Queues, StateTable, stack};
+use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord, batch::stand_by};
+use spokeshave_ports::{Cluster, Ec2, Invocation, Queues, StateTable};
 
 pub use sweep::{Claim, LAUNCH_TIMEOUT, MIN_AGE, MIN_AGE_UNNAMED, Verdict, instance_verdict};
 
@@ -25,26 +25,11 @@ pub async fn handle(
     queues: &impl Queues,
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
+    if let Some(answer) = stand_by(batch, state, cx).await {
+        return answer;
+    }
+    let readable: Vec<&SqsRecord> = batch.works(cx).map(|it| it.record).collect();
     let mut answer = BatchAnswer::done();
-    match stack::observes_only(state).await {
-        Ok(false) => {}
-        Ok(true) => return answer,
-        Err(error) => {
-            cx.decide(Decision::new("retry", "StateTable/stack", error.to_string()));
-            batch.records.iter().for_each(|it| answer.retry(it));
-            return answer;
-        }
-    }
-    let mut readable = Vec::new();
-    for record in &batch.records {
-        match record.work() {
-            Ok(_) => readable.push(record),
-            Err(error) => {
-                let object = format!("Message/{}", record.message_id);
-                cx.decide(Decision::new("drop", object, error.to_string()).as_error());
-            }
-        }
-    }
     if readable.is_empty() {
         return answer;
     }
@@ -52,10 +37,7 @@ pub async fn handle(
     let polled = health::run(cluster, ec2, state, queues, cx).await;
     if swept.is_err() || polled.is_err() {
         // One message is enough to come back.
-        readable.truncate(1);
-        for record in readable {
-            answer.retry(record);
-        }
+        readable.first().into_iter().for_each(|it| answer.retry(it));
     }
     answer
 }

@@ -51,9 +51,7 @@ pub async fn handle(
         let text = error.to_string();
         if error.is_retryable() {
             cx.decide(Decision::new("retry", "InstanceProfile", text));
-            for record in &batch.records {
-                answer.retry(record);
-            }
+            answer = BatchAnswer::retry_all(batch);
         } else {
             // The next round tries again by itself; a person has to give the permission.
             cx.decide(Decision::new("fail", "InstanceProfile", text).as_error());

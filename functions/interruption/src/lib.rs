@@ -18,7 +18,10 @@ use spokeshave_interruption::{
     Action, ClaimView, Kind, Malformed, Message, NodeView, RECOMMENDATION_HOLDS_FOR, View, decide,
     parse, status,
 };
-use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
+use spokeshave_lambda::{
+    BatchAnswer, SqsBatch, SqsRecord,
+    batch::{drop_malformed, reference},
+};
 use spokeshave_model::{
     CapacityType, InstanceId, Kind as _, NodeClaim, NodePool, ObjectKey, Uid, core::Node, labels,
 };
@@ -70,8 +73,7 @@ pub async fn handle(
                 messages.push((record, message));
             }
             Err(error) => {
-                let object = format!("Message/{}", record.message_id);
-                cx.decide(Decision::new("drop", object, error.to_string()).as_error());
+                drop_malformed(record, &error, cx);
                 cx.count("karpenter_interruption_deleted_messages_total", &[]);
             }
         }
@@ -140,8 +142,8 @@ pub async fn handle(
                 Err(error) => {
                     failed = true;
                     failed_claims.extend(uid);
-                    let object = format!("Message/{}", record.message_id);
-                    cx.decide(Decision::new("retry", object, error.to_string()).as_error());
+                    let reason = error.to_string();
+                    cx.decide(Decision::new("retry", reference(record), reason).as_error());
                 }
             }
         }

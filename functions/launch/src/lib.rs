@@ -12,16 +12,19 @@ mod claims;
 mod group;
 mod surroundings;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_catalog::launch::attempt;
 use spokeshave_kwok::node::JoinError;
-use spokeshave_lambda::{BatchAnswer, SqsBatch};
+use spokeshave_lambda::{
+    BatchAnswer, SqsBatch,
+    batch::{Item, stand_by},
+};
 use spokeshave_model::{ConditionStatus, Kind, NodeClaim, ObjectKey};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Concern, Decision, Ec2, Invocation, Key, Queues, Selector,
-    StateError, StateTable, Work, stack, wakes,
+    StateError, StateTable, Work, chain,
 };
 
 use crate::{claims::Claim, surroundings::Surroundings};
@@ -49,14 +52,7 @@ pub(crate) enum Trouble {
 impl Trouble {
     /// The error with its sources, once.
     fn text(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            source = error.source();
-        }
-        text
+        chain(self)
     }
 }
 
@@ -101,37 +97,20 @@ pub async fn handle(
     queues: &impl Queues,
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
-    let now = Timestamp::from_second(cx.now.as_second()).unwrap_or(cx.now);
-    let run = Run { cluster, ec2, state, queues, cx, now };
-    let mut answer = BatchAnswer::done();
-    match stack::observes_only(state).await {
-        Ok(false) => {}
-        // Another autoscaler is at work; once it is gone, the bridge tells us everything anew.
-        Ok(true) => return answer,
-        Err(error) => {
-            let reason = Trouble::from(error).text();
-            cx.decide(Decision::new("retry", "StateTable/stack", reason));
-            batch.records.iter().for_each(|it| answer.retry(it));
-            return answer;
-        }
+    if let Some(answer) = stand_by(batch, state, cx).await {
+        return answer;
     }
+    let run = Run { cluster, ec2, state, queues, cx, now: cx.whole_second() };
+    let mut answer = BatchAnswer::done();
     let mut wanted: BTreeMap<String, Wanted> = BTreeMap::new();
-    for (at, record) in batch.records.iter().enumerate() {
-        let work = match record.work() {
-            Ok(work) => work,
-            Err(error) => {
-                let object = format!("Message/{}", record.message_id);
-                cx.decide(Decision::new("drop", object, error.to_string()).as_error());
-                continue;
-            }
-        };
-        let failures = if work.reason == wakes::RETRY { work.depth } else { 0 };
+    for Item { position, record, work } in batch.works(cx) {
+        let failures = work.failures();
         let handed_over = work.keys.is_empty() || work.reason != SEEN;
         match run.names(&work).await {
             Ok(names) => {
                 for name in names {
                     let entry = wanted.entry(name).or_default();
-                    entry.records.push(at);
+                    entry.records.push(position);
                     entry.failures = entry.failures.max(failures);
                     entry.handed_over |= handed_over;
                 }
@@ -142,34 +121,25 @@ pub async fn handle(
             }
         }
     }
-    let mut redeliver: BTreeSet<usize> = BTreeSet::new();
     let mut due: BTreeMap<Timestamp, Vec<String>> = BTreeMap::new();
-    let mut records_of = |names: &[String]| {
-        let records = names.iter().filter_map(|it| wanted.get(it)).flat_map(|it| &it.records);
-        redeliver.extend(records);
-    };
     for (name, next) in run.all(&wanted).await {
         match next {
             Next::Done => {}
             Next::At(at) => due.entry(at).or_default().push(name),
             Next::BackOff => {
-                let failures = wanted.get(&name).map_or(0, |it| it.failures);
-                if !wakes::retry_later(queues, Concern::Launch, key(&name), failures).await {
-                    records_of(&[name]);
-                }
+                let Wanted { records, failures, .. } =
+                    wanted.get(&name).cloned().unwrap_or_default();
+                let to = (queues, Concern::Launch);
+                answer.come_back(batch, &records, key(&name), failures, to).await;
             }
         }
     }
     for (at, names) in due {
         for names in names.chunks(KEYS_PER_WAKE) {
             if !run.wake(at, names).await {
-                records_of(names);
+                let wanted = names.iter().filter_map(|it| wanted.get(it));
+                answer.retry_at(batch, wanted.flat_map(|it| &it.records));
             }
-        }
-    }
-    for (at, record) in batch.records.iter().enumerate() {
-        if redeliver.contains(&at) {
-            answer.retry(record);
         }
     }
     answer

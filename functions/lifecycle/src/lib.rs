@@ -12,13 +12,14 @@ mod repair;
 mod targets;
 mod world;
 
-use jiff::Timestamp;
-use spokeshave_lambda::{BatchAnswer, SqsBatch};
+use spokeshave_lambda::{
+    BatchAnswer, SqsBatch,
+    batch::{Item, reference, stand_by},
+};
 use spokeshave_model::{Kind, NodeClaim};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Ec2, Invocation, Key, Queues, StateError,
-    StateTable, stack,
-    wakes::{self, WakeError},
+    StateTable, chain, invocation::whole_second, wakes::WakeError,
 };
 
 use crate::{drift::Evidence, reconcile::Reconciler, targets::Targets, world::World};
@@ -56,14 +57,7 @@ impl Trouble {
 
     /// The error with its sources, once.
     fn text(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            source = error.source();
-        }
-        text
+        chain(self)
     }
 }
 
@@ -76,35 +70,17 @@ pub async fn handle(
     queues: &impl Queues,
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
-    let mut answer = BatchAnswer::done();
-    match stack::observes_only(state).await {
-        Ok(false) => {}
-        // Another autoscaler is at work; once it is gone, the bridge tells us everything anew.
-        Ok(true) => return answer,
-        Err(error) => {
-            let reason = Trouble::from(error).text();
-            cx.decide(Decision::new("retry", "StateTable/stack", reason));
-            batch.records.iter().for_each(|it| answer.retry(it));
-            return answer;
-        }
+    if let Some(answer) = stand_by(batch, state, cx).await {
+        return answer;
     }
+    let mut answer = BatchAnswer::done();
     let world = World::new(cluster);
-    let now = whole_seconds(cx.now);
+    let now = cx.whole_second();
     let mut targets = Targets::default();
-    for (index, record) in batch.records.iter().enumerate() {
-        let work = match record.work() {
-            Ok(work) => work,
-            Err(error) => {
-                let reason = format!("malformed message: {error}");
-                let object = format!("Message/{}", record.message_id);
-                cx.decide(Decision::new("drop", object, reason).as_error());
-                continue;
-            }
-        };
-        let sent_at = record.sent_at().map_or(now, whole_seconds).min(now);
-        if let Err(error) = targets.add(index, &work, sent_at, cluster, &world).await {
-            let object = format!("Message/{}", record.message_id);
-            cx.decide(Decision::new("retry", object, error.text()));
+    for Item { position, record, work } in batch.works(cx) {
+        let sent_at = record.sent_at().map_or(now, whole_second).min(now);
+        if let Err(error) = targets.add(position, &work, sent_at, cluster, &world).await {
+            cx.decide(Decision::new("retry", reference(record), error.text()));
             answer.retry(record);
         }
     }
@@ -128,18 +104,8 @@ pub async fn handle(
         }
         cx.decide(Decision::new("retry", object, error.text()));
         let key = Key { kind: NodeClaim::KIND.into(), name: name.clone(), ..Key::default() };
-        if !wakes::retry_later(queues, cx.concern, key, target.failures).await {
-            for record in target.records.iter().filter_map(|index| batch.records.get(*index)) {
-                if !answer.failures.iter().any(|it| it.message_id == record.message_id) {
-                    answer.retry(record);
-                }
-            }
-        }
+        let to = (queues, cx.concern);
+        answer.come_back(batch, &target.records, key, target.failures, to).await;
     }
     answer
-}
-
-/// Kubernetes writes times without a fraction.
-fn whole_seconds(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }

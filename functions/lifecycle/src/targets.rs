@@ -7,7 +7,7 @@ use spokeshave_model::{
     EC2NodeClass, Kind, NodeClaim, NodePool, ObjectKey,
     core::{Node, Pod},
 };
-use spokeshave_ports::{Cluster, ClusterError, Key, Work, wakes};
+use spokeshave_ports::{Cluster, ClusterError, Key, Work};
 
 use crate::{Trouble, world::World};
 
@@ -137,11 +137,8 @@ impl Targets {
             target.records.push(source.record);
         }
         let work = source.work;
-        if work.reason == wakes::RETRY {
-            target.failures = target.failures.max(work.depth);
-        } else {
-            target.depth = target.depth.max(work.depth);
-        }
+        target.failures = target.failures.max(work.failures());
+        target.depth = target.depth.max(work.wakes());
         if work.reason == TRAILING_POD_EVENT {
             target.pod_event = target.pod_event.max(work.due);
         }

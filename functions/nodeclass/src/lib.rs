@@ -16,13 +16,13 @@ mod validate;
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
-use spokeshave_lambda::{BatchAnswer, SqsBatch};
+use jiff::SignedDuration;
+use spokeshave_lambda::{BatchAnswer, SqsBatch, batch::Item};
 use spokeshave_model::{EC2NodeClass, Kind, ObjectKey};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Ec2, Eks, Iam, Invocation, Key, Queues, Selector,
-    Ssm, StateError, StateTable, Work,
-    wakes::{self, RETRY, WakeError},
+    Ssm, StateError, StateTable, Work, chain,
+    wakes::{self, WakeError},
 };
 
 use crate::{facts::Facts, pass::Pass};
@@ -65,14 +65,7 @@ impl Trouble {
 
     /// The error with its sources, once.
     fn text(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            source = error.source();
-        }
-        text
+        chain(self)
     }
 }
 
@@ -111,33 +104,22 @@ pub async fn handle(
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
     let mut answer = BatchAnswer::done();
-    let now = whole_seconds(cx.now);
+    let now = cx.whole_second();
     let mut targets: BTreeMap<String, Target> = BTreeMap::new();
     let mut everything: Vec<usize> = Vec::new();
     let (mut by_schedule, mut by_minute) = (false, false);
-    for (index, record) in batch.records.iter().enumerate() {
-        let work = match record.work() {
-            Ok(work) => work,
-            Err(error) => {
-                let reason = format!("malformed message: {error}");
-                cx.decide(Decision::new("drop", record.message_id.as_str(), reason).as_error());
-                continue;
-            }
-        };
+    for Item { position, work, .. } in batch.works(cx) {
         if work.reason == MINUTE {
             by_minute = true;
         } else if work.keys.is_empty() {
-            everything.push(index);
+            everything.push(position);
             by_schedule |= work.reason == SCHEDULE;
         }
         for key in work.keys.iter().filter(|it| it.kind == EC2NodeClass::KIND) {
             let target = targets.entry(key.name.clone()).or_default();
-            target.records.push(index);
-            if work.reason == RETRY {
-                target.failures = target.failures.max(work.depth);
-            } else {
-                target.wakes = target.wakes.max(work.depth);
-            }
+            target.records.push(position);
+            target.failures = target.failures.max(work.failures());
+            target.wakes = target.wakes.max(work.wakes());
         }
     }
     if !everything.is_empty() {
@@ -150,9 +132,7 @@ pub async fn handle(
             }
             Err(error) => {
                 cx.decide(Decision::new("retry", "EC2NodeClass", Trouble::from(error).text()));
-                for record in everything.iter().filter_map(|index| batch.records.get(*index)) {
-                    answer.retry(record);
-                }
+                answer.retry_at(batch, &everything);
             }
         }
     }
@@ -248,19 +228,7 @@ async fn retry(
 ) {
     cx.decide(Decision::new("retry", format!("EC2NodeClass/{name}"), error.text()));
     let key = Key { kind: EC2NodeClass::KIND.into(), name: name.to_owned(), ..Key::default() };
-    if wakes::retry_later(queues, cx.concern, key, target.failures).await {
-        return;
-    }
-    for record in target.records.iter().filter_map(|index| batch.records.get(*index)) {
-        if !answer.failures.iter().any(|it| it.message_id == record.message_id) {
-            answer.retry(record);
-        }
-    }
-}
-
-/// Kubernetes writes times without a fraction.
-fn whole_seconds(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).unwrap_or(at)
+    answer.come_back(batch, &target.records, key, target.failures, (queues, cx.concern)).await;
 }
 
 #[cfg(test)]

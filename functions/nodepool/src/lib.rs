@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use spokeshave_lambda::{BatchAnswer, SqsBatch};
+use spokeshave_lambda::{BatchAnswer, SqsBatch, batch::Item};
 use spokeshave_lifecycle::health;
 use spokeshave_model::{EC2NodeClass, Kind, NodeClaim, NodePool, ObjectKey, core::Node, labels};
 use spokeshave_ports::{
@@ -57,14 +57,8 @@ pub async fn handle(
 ) -> BatchAnswer {
     let mut answer = BatchAnswer::done();
     let mut wanted = Vec::new();
-    for record in &batch.records {
-        match record.work() {
-            Ok(work) => wanted.push((record, targets(cluster, &work).await)),
-            Err(error) => {
-                let object = format!("Message/{}", record.message_id);
-                cx.decide(Decision::new("drop", object, error.to_string()).as_error());
-            }
-        }
+    for Item { record, work, .. } in batch.works(cx) {
+        wanted.push((record, targets(cluster, &work).await));
     }
     let all: BTreeSet<Target> =
         wanted.iter().flat_map(|(_, targets)| targets.iter().flatten().cloned()).collect();

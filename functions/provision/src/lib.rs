@@ -26,7 +26,7 @@ use spokeshave_ports::{
     Cluster, Concern, Decision, Invocation, Key, Queues, StateTable, Work, chain,
     cluster::KubeEvent,
     stack::observes_only,
-    wakes::{RETRY, retry_later, wake_once},
+    wakes::{retry_later, wake_once},
 };
 use spokeshave_scheduling::{
     Batch, Change, ClusterView, ExistingPlacement, Object, Options, Planner, ReservedMode,
@@ -72,20 +72,11 @@ pub async fn handle(
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
     let mut answer = BatchAnswer::done();
-    let mut valid: Vec<(&SqsRecord, Work)> = Vec::new();
-    for record in &batch.records {
-        match record.work() {
-            Ok(work) => valid.push((record, work)),
-            Err(error) => {
-                let object = format!("Message/{}", record.message_id);
-                cx.decide(Decision::new("drop", object, error.to_string()).as_error());
-            }
-        }
-    }
+    let valid: Vec<(&SqsRecord, Work)> = batch.works(cx).map(|it| (it.record, it.work)).collect();
     if valid.is_empty() {
         return answer;
     }
-    let failures = valid.iter().filter(|it| it.1.reason == RETRY).map(|it| it.1.depth).max();
+    let failures = valid.iter().map(|it| it.1.failures()).max();
     let seed: Vec<&str> = valid.iter().map(|it| it.0.message_id.as_str()).collect();
     let mut view = world::take_kept();
     let ended = run(&valid, &seed, &mut view, cluster, state, queues, cx).await;

@@ -4,6 +4,7 @@ use spokeshave_model::{EC2NodeClass, core::Node};
 use spokeshave_ports::{
     Record, StateKey,
     fake::{Fake, block_on},
+    wakes::RETRY,
 };
 
 use super::*;

@@ -10,13 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use spokeshave_catalog::zonal_shift;
-use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
+use spokeshave_lambda::{
+    BatchAnswer, SqsBatch, SqsRecord,
+    batch::{Item, reference, stand_by},
+};
 use spokeshave_model::{InstanceId, Kind, NodeClaim, ObjectKey, labels};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Concern, Decision, Ec2, Invocation, Key, Precondition, Queues,
     Selector, StateTable, Work,
     ec2::{Instance, Tags},
-    stack,
 };
 
 /// CreateTags calls per run at most; one a second on average, since the rest waits as many seconds.
@@ -88,19 +90,11 @@ pub async fn handle_unless_observing(
     queues: &impl Queues,
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
-    match stack::observes_only(state).await {
-        Ok(false) => {
-            let shifted = shifted_zones(state, cx).await;
-            handle_outside(&shifted, batch, cluster, ec2, queues, cx).await
-        }
-        Ok(true) => BatchAnswer::done(),
-        Err(error) => {
-            cx.decide(Decision::new("retry", "StateTable/stack", error.to_string()));
-            let mut answer = BatchAnswer::done();
-            batch.records.iter().for_each(|it| answer.retry(it));
-            answer
-        }
+    if let Some(answer) = stand_by(batch, state, cx).await {
+        return answer;
     }
+    let shifted = shifted_zones(state, cx).await;
+    handle_outside(&shifted, batch, cluster, ec2, queues, cx).await
 }
 
 /// Ids of the zones that nothing is to be changed in. A table that does not answer holds nobody up.
@@ -135,17 +129,8 @@ async fn handle_outside(
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
     let mut answer = BatchAnswer::done();
-    let mut retried: BTreeSet<&str> = BTreeSet::new();
     let mut jobs: BTreeMap<String, Job<'_>> = BTreeMap::new();
-    for record in &batch.records {
-        let work = match record.work() {
-            Ok(work) => work,
-            Err(error) => {
-                let object = format!("Message/{}", record.message_id);
-                cx.decide(Decision::new("drop", object, error.to_string()).as_error());
-                continue;
-            }
-        };
+    for Item { record, work, .. } in batch.works(cx) {
         match claims(cluster, &work).await {
             Ok(claims) => {
                 for claim in claims {
@@ -171,9 +156,9 @@ async fn handle_outside(
                 }
             }
             Err(error) => {
-                let object = format!("Message/{}", record.message_id);
-                cx.decide(Decision::new("retry", object, error.to_string()).as_error());
-                retry(&mut answer, &mut retried, record);
+                let reason = error.to_string();
+                cx.decide(Decision::new("retry", reference(record), reason).as_error());
+                answer.retry(record);
             }
         }
     }
@@ -186,7 +171,7 @@ async fn handle_outside(
         Err(error) => {
             cx.decide(Decision::new("retry", "Instance/all", error.to_string()).as_error());
             for record in jobs.values().flat_map(|it| &it.records) {
-                retry(&mut answer, &mut retried, record);
+                answer.retry(record);
             }
             return answer;
         }
@@ -213,7 +198,7 @@ async fn handle_outside(
         if let Err(error) = tag(job, &tags, cluster, ec2, cx).await {
             cx.decide(Decision::new("retry", job.claim.reference(), error.to_string()).as_error());
             for record in &job.records {
-                retry(&mut answer, &mut retried, record);
+                answer.retry(record);
             }
         }
     }
@@ -225,17 +210,11 @@ async fn handle_outside(
             let names: BTreeSet<&str> = chunk.iter().map(|it| it.name.as_str()).collect();
             let waiting = jobs.values().filter(|it| names.contains(it.claim.name()));
             for record in waiting.flat_map(|it| &it.records) {
-                retry(&mut answer, &mut retried, record);
+                answer.retry(record);
             }
         }
     }
     answer
-}
-
-fn retry<'r>(answer: &mut BatchAnswer, retried: &mut BTreeSet<&'r str>, record: &'r SqsRecord) {
-    if retried.insert(&record.message_id) {
-        answer.retry(record);
-    }
 }
 
 /// The claims that the work is about, read fresh; without keys all of them.

@@ -10,13 +10,14 @@ mod launch;
 mod run;
 mod targets;
 
-use jiff::Timestamp;
-use spokeshave_lambda::{BatchAnswer, SqsBatch};
+use spokeshave_lambda::{
+    BatchAnswer, SqsBatch,
+    batch::{Item, reference, stand_by},
+};
 use spokeshave_model::{InstanceId, Kind, NodeClaim, core::Node};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Ec2, Invocation, Key, Queues, StateError,
-    StateTable, stack,
-    wakes::{self, WakeError},
+    StateTable, chain, wakes::WakeError,
 };
 
 use crate::{
@@ -51,14 +52,7 @@ impl Trouble {
 
     /// The error with its sources, once.
     fn text(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            source = error.source();
-        }
-        text
+        chain(self)
     }
 }
 
@@ -74,34 +68,16 @@ pub async fn handle(
     queues: &impl Queues,
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
-    let mut answer = BatchAnswer::done();
-    match stack::observes_only(state).await {
-        Ok(false) => {}
-        // Another autoscaler is at work; once it is gone, the bridge tells us everything anew.
-        Ok(true) => return answer,
-        Err(error) => {
-            let reason = Trouble::from(error).text();
-            cx.decide(Decision::new("retry", "StateTable/stack", reason));
-            batch.records.iter().for_each(|it| answer.retry(it));
-            return answer;
-        }
+    if let Some(answer) = stand_by(batch, state, cx).await {
+        return answer;
     }
-    let now = whole_seconds(cx.now);
+    let mut answer = BatchAnswer::done();
+    let now = cx.whole_second();
     let mut targets = Targets::default();
-    for (index, record) in batch.records.iter().enumerate() {
-        let work = match record.work() {
-            Ok(work) => work,
-            Err(error) => {
-                let reason = format!("malformed message: {error}");
-                let object = format!("Message/{}", record.message_id);
-                cx.decide(Decision::new("drop", object, reason).as_error());
-                continue;
-            }
-        };
-        if let Err(error) = targets.add(index, &work, cluster).await {
+    for Item { position, record, work } in batch.works(cx) {
+        if let Err(error) = targets.add(position, &work, cluster).await {
             let reason = Trouble::from(error).text();
-            let object = format!("Message/{}", record.message_id);
-            cx.decide(Decision::new("retry", object, reason));
+            cx.decide(Decision::new("retry", reference(record), reason));
             answer.retry(record);
         }
     }
@@ -118,13 +94,8 @@ pub async fn handle(
                 let key = object.key();
                 let name = format!("{}/{}", key.kind, key.name);
                 cx.decide(Decision::new("retry", name, error.text()));
-                if !wakes::retry_later(queues, cx.concern, key, target.failures).await {
-                    for record in target.records.iter().filter_map(|it| batch.records.get(*it)) {
-                        if !answer.failures.iter().any(|it| it.message_id == record.message_id) {
-                            answer.retry(record);
-                        }
-                    }
-                }
+                let to = (queues, cx.concern);
+                answer.come_back(batch, &target.records, key, target.failures, to).await;
             }
         }
     }
@@ -139,9 +110,4 @@ impl Object {
         };
         Key { kind: kind.into(), name: name.clone(), ..Key::default() }
     }
-}
-
-/// Kubernetes writes times without a fraction.
-fn whole_seconds(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }

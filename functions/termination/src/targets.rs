@@ -8,7 +8,7 @@ use spokeshave_model::{
     labels,
     selectors::LabelSelectorRequirement,
 };
-use spokeshave_ports::{Cluster, ClusterError, Key, Selector, Work, wakes};
+use spokeshave_ports::{Cluster, ClusterError, Key, Selector, Work};
 
 /// Reason of messages that the interruption function sends.
 const INTERRUPTED: &str = "Interrupted";
@@ -136,11 +136,8 @@ impl Targets {
         let target = self.known.entry(object.clone()).or_default();
         target.records.insert(record);
         target.interrupted |= work.reason == INTERRUPTED;
-        if work.reason == wakes::RETRY {
-            target.failures = target.failures.max(work.depth);
-        } else {
-            target.depth = target.depth.max(work.depth);
-        }
+        target.failures = target.failures.max(work.failures());
+        target.depth = target.depth.max(work.wakes());
         self.open.insert(object);
     }
 

@@ -120,9 +120,11 @@ impl BatchAnswer {
         Self::default()
     }
 
-    /// This message is to be delivered again.
+    /// This message is to be delivered again. Saying so twice is the same as once.
     pub fn retry(&mut self, record: &SqsRecord) {
-        self.failures.push(ItemFailure { message_id: record.message_id.clone() });
+        if !self.failures.iter().any(|it| it.message_id == record.message_id) {
+            self.failures.push(ItemFailure { message_id: record.message_id.clone() });
+        }
     }
 }
 

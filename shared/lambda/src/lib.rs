@@ -2,6 +2,7 @@
 //!
 //! Without the feature `runtime` this crate is plain data and rules, as the simulator uses it.
 
+pub mod batch;
 pub mod events;
 #[cfg(feature = "runtime")]
 pub mod runtime;

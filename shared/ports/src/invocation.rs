@@ -69,6 +69,11 @@ pub trait Journal {
     fn metric(&self, metric: Metric);
 }
 
+/// `at` without a fraction, as Kubernetes writes times.
+pub fn whole_second(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}
+
 /// One run of a handler.
 pub struct Invocation<'a> {
     pub concern: Concern,
@@ -81,6 +86,11 @@ pub struct Invocation<'a> {
 }
 
 impl Invocation<'_> {
+    /// [`Invocation::now`] without a fraction.
+    pub fn whole_second(&self) -> Timestamp {
+        whole_second(self.now)
+    }
+
     /// Records a decision.
     pub fn decide(&self, decision: Decision) {
         self.journal.decision(self.concern, decision);

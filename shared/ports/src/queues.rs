@@ -131,6 +131,16 @@ impl Work {
     pub fn new(reason: &str, keys: Vec<Key>) -> Self {
         Self { reason: reason.to_owned(), keys, ..Self::default() }
     }
+
+    /// How often what it asks for has failed in a row; 0 unless it repeats after a failure.
+    pub fn failures(&self) -> u32 {
+        if self.reason == crate::wakes::RETRY { self.depth } else { 0 }
+    }
+
+    /// How many wake-ups in a row led here; 0 when it repeats after a failure.
+    pub fn wakes(&self) -> u32 {
+        self.depth - self.failures()
+    }
 }
 
 /// Sends work to concerns.
