@@ -4,13 +4,12 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 use spokeshave_catalog::{Catalog, stored};
 use spokeshave_lambda::{SqsBatch, SqsRecord};
-use spokeshave_model::{InstanceId, Settings, SignedDuration, Timestamp};
+use spokeshave_model::{Settings, SignedDuration, Timestamp};
 use spokeshave_ports::{
     AwsError, Concern, Ec2, Invocation, Pricing, ZonalShift, ZonalShifts,
     ec2::{
-        CapacityReservation, Filter, FleetAnswer, FleetRequest, Image, Instance, InstanceStatus,
-        InstanceTypeInfo, LaunchTemplate, LaunchTemplateData, PlacementGroup, SecurityGroup,
-        SpotPrice, Subnet, Tags, TypeOffering, Zone,
+        CapacityReservation, Filter, InstanceTypeInfo, LaunchTemplate, LaunchTemplateData,
+        SpotPrice, Tags, TypeOffering,
     },
     fake::{Fake, block_on},
 };
@@ -38,10 +37,6 @@ impl Region {
     }
 }
 
-fn none<T: Default>() -> Result<T, AwsError> {
-    Ok(T::default())
-}
-
 impl Pricing for Region {
     async fn on_demand_prices(&self, _: &str) -> Result<BTreeMap<String, f64>, AwsError> {
         self.answer("GetProducts", &self.prices)
@@ -49,23 +44,12 @@ impl Pricing for Region {
 }
 
 impl Ec2 for Region {
-    async fn describe_subnets(&self, _: &[Filter]) -> Result<Vec<Subnet>, AwsError> {
-        none()
-    }
-    async fn describe_security_groups(&self, _: &[Filter]) -> Result<Vec<SecurityGroup>, AwsError> {
-        none()
-    }
-    async fn describe_images(
-        &self,
-        _: &[String],
-        _: &[String],
-        _: &[Filter],
-    ) -> Result<Vec<Image>, AwsError> {
-        none()
-    }
-    async fn describe_zones(&self) -> Result<Vec<Zone>, AwsError> {
-        none()
-    }
+    spokeshave_ports::pass_ec2!(self => Fake::default();
+        describe_subnets describe_security_groups describe_images describe_zones
+        describe_placement_groups create_fleet dry_run_instances describe_instances
+        find_instances describe_instance_status terminate_instances create_tags
+        get_launch_template create_launch_template
+    );
     async fn describe_instance_types(&self) -> Result<Vec<InstanceTypeInfo>, AwsError> {
         self.answer("DescribeInstanceTypes", &self.types)
     }
@@ -82,54 +66,11 @@ impl Ec2 for Region {
     ) -> Result<Vec<CapacityReservation>, AwsError> {
         self.answer("DescribeCapacityReservations", &self.reservations)
     }
-    async fn describe_placement_groups(
-        &self,
-        _: &[String],
-        _: &[String],
-    ) -> Result<Vec<PlacementGroup>, AwsError> {
-        none()
-    }
-    async fn create_fleet(&self, _: &FleetRequest) -> Result<FleetAnswer, AwsError> {
-        none()
-    }
-    async fn dry_run_instances(&self, _: &str, _: &str, _: &str, _: &Tags) -> Result<(), AwsError> {
-        none()
-    }
-    async fn describe_instances(&self, _: &[InstanceId]) -> Result<Vec<Instance>, AwsError> {
-        none()
-    }
-    async fn find_instances(&self, _: &[Filter]) -> Result<Vec<Instance>, AwsError> {
-        none()
-    }
-    async fn describe_instance_status(
-        &self,
-        _: &[InstanceId],
-    ) -> Result<Vec<InstanceStatus>, AwsError> {
-        none()
-    }
-    async fn terminate_instances(&self, _: &[InstanceId]) -> Result<(), AwsError> {
-        none()
-    }
-    async fn create_tags(&self, _: &[String], _: &Tags) -> Result<(), AwsError> {
-        none()
-    }
     async fn describe_launch_templates(
         &self,
         _: &[Filter],
     ) -> Result<Vec<LaunchTemplate>, AwsError> {
         self.answer("DescribeLaunchTemplates", &self.templates)
-    }
-    async fn get_launch_template(&self, _: &str) -> Result<Option<LaunchTemplate>, AwsError> {
-        none()
-    }
-    async fn create_launch_template(
-        &self,
-        _: &str,
-        _: &LaunchTemplateData,
-        _: &Tags,
-        _: bool,
-    ) -> Result<LaunchTemplate, AwsError> {
-        none()
     }
     async fn delete_launch_template(&self, name: &str) -> Result<(), AwsError> {
         self.templates.borrow_mut().retain(|it| it.name != name);

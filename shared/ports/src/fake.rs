@@ -3,6 +3,8 @@
 //! A [`Fake`] holds objects, instances and records, notes every write in [`Fake::calls`], and fails the calls that it
 //! was told to. It keeps no clock: objects that are deleted get the time it was given.
 
+mod passing;
+
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
@@ -14,8 +16,10 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+#[doc(hidden)] // For `pass_ec2`.
+pub use spokeshave_model::InstanceId;
 use spokeshave_model::{
-    InstanceId, Kind, ObjectKey, Uid,
+    Kind, ObjectKey, Uid,
     meta::{apply_merge_patch, from_value, merge_patch, to_value},
 };
 

@@ -21,9 +21,8 @@ use spokeshave_ports::{
     Selector, StateError, StateKey, StateTable, When, Work,
     cluster::{Eviction, KubeEvent},
     ec2::{
-        CapacityReservation, Filter, FleetAnswer, FleetError, FleetInstances, FleetRequest, Image,
-        Instance, InstanceStatus, InstanceTypeInfo, LaunchTemplate, LaunchTemplateData,
-        PlacementGroup, SecurityGroup, SpotPrice, Subnet, Tags, TypeOffering, Zone,
+        Filter, FleetAnswer, FleetError, FleetInstances, FleetRequest, Instance, LaunchTemplate,
+        LaunchTemplateData, Subnet, Tags,
     },
     fake::Fake,
 };
@@ -528,47 +527,16 @@ impl Queues for World {
 }
 
 impl Ec2 for World {
+    spokeshave_ports::pass_ec2!(self => self.fake;
+        describe_security_groups describe_images describe_zones describe_instance_types
+        describe_instance_type_offerings describe_spot_prices describe_capacity_reservations
+        describe_placement_groups dry_run_instances describe_instance_status create_tags
+        describe_launch_templates
+    );
     async fn describe_subnets(&self, _: &[Filter]) -> Result<Vec<Subnet>, AwsError> {
         self.step().await;
         self.ec2_calls.borrow_mut().push("DescribeSubnets".into());
         Ok(self.subnets.borrow().clone())
-    }
-    async fn describe_security_groups(&self, _: &[Filter]) -> Result<Vec<SecurityGroup>, AwsError> {
-        Ok(Vec::new())
-    }
-    async fn describe_images(
-        &self,
-        _: &[String],
-        _: &[String],
-        _: &[Filter],
-    ) -> Result<Vec<Image>, AwsError> {
-        Ok(Vec::new())
-    }
-    async fn describe_zones(&self) -> Result<Vec<Zone>, AwsError> {
-        Ok(Vec::new())
-    }
-    async fn describe_instance_types(&self) -> Result<Vec<InstanceTypeInfo>, AwsError> {
-        Ok(Vec::new())
-    }
-    async fn describe_instance_type_offerings(&self) -> Result<Vec<TypeOffering>, AwsError> {
-        Ok(Vec::new())
-    }
-    async fn describe_spot_prices(&self) -> Result<Vec<SpotPrice>, AwsError> {
-        Ok(Vec::new())
-    }
-    async fn describe_capacity_reservations(
-        &self,
-        _: &[String],
-        _: &[Filter],
-    ) -> Result<Vec<CapacityReservation>, AwsError> {
-        Ok(Vec::new())
-    }
-    async fn describe_placement_groups(
-        &self,
-        _: &[String],
-        _: &[String],
-    ) -> Result<Vec<PlacementGroup>, AwsError> {
-        Ok(Vec::new())
     }
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, AwsError> {
         self.step().await;
@@ -576,9 +544,6 @@ impl Ec2 for World {
         let done = self.launch(request);
         self.live().await;
         done
-    }
-    async fn dry_run_instances(&self, _: &str, _: &str, _: &str, _: &Tags) -> Result<(), AwsError> {
-        Ok(())
     }
     async fn describe_instances(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, AwsError> {
         self.step().await;
@@ -596,12 +561,6 @@ impl Ec2 for World {
         });
         Ok(found.cloned().collect())
     }
-    async fn describe_instance_status(
-        &self,
-        _: &[InstanceId],
-    ) -> Result<Vec<InstanceStatus>, AwsError> {
-        Ok(Vec::new())
-    }
     async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<(), AwsError> {
         self.step().await;
         for id in ids {
@@ -610,15 +569,6 @@ impl Ec2 for World {
             }
         }
         Ok(())
-    }
-    async fn create_tags(&self, _: &[String], _: &Tags) -> Result<(), AwsError> {
-        Ok(())
-    }
-    async fn describe_launch_templates(
-        &self,
-        _: &[Filter],
-    ) -> Result<Vec<LaunchTemplate>, AwsError> {
-        Ok(Vec::new())
     }
     async fn get_launch_template(&self, name: &str) -> Result<Option<LaunchTemplate>, AwsError> {
         self.step().await;

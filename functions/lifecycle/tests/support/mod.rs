@@ -400,6 +400,13 @@ impl Queues for Stage {
 }
 
 impl Ec2 for Stage {
+    spokeshave_ports::pass_ec2!(self => self.fake;
+        describe_subnets describe_security_groups describe_images describe_zones
+        describe_instance_types describe_instance_type_offerings describe_spot_prices
+        describe_capacity_reservations create_fleet dry_run_instances describe_instance_status
+        create_tags describe_launch_templates get_launch_template create_launch_template
+        delete_launch_template
+    );
     async fn describe_instances(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, AwsError> {
         self.describes.borrow_mut().push(format!("{} ids", ids.len()));
         through!(self, self.fake.describe_instances(ids))
@@ -417,83 +424,5 @@ impl Ec2 for Stage {
         ids: &[String],
     ) -> Result<Vec<PlacementGroup>, AwsError> {
         through!(self, self.fake.describe_placement_groups(names, ids))
-    }
-    async fn describe_subnets(&self, filters: &[Filter]) -> Result<Vec<Subnet>, AwsError> {
-        self.fake.describe_subnets(filters).await
-    }
-    async fn describe_security_groups(
-        &self,
-        filters: &[Filter],
-    ) -> Result<Vec<SecurityGroup>, AwsError> {
-        self.fake.describe_security_groups(filters).await
-    }
-    async fn describe_images(
-        &self,
-        ids: &[String],
-        owners: &[String],
-        filters: &[Filter],
-    ) -> Result<Vec<Image>, AwsError> {
-        self.fake.describe_images(ids, owners, filters).await
-    }
-    async fn describe_zones(&self) -> Result<Vec<Zone>, AwsError> {
-        self.fake.describe_zones().await
-    }
-    async fn describe_instance_types(&self) -> Result<Vec<InstanceTypeInfo>, AwsError> {
-        self.fake.describe_instance_types().await
-    }
-    async fn describe_instance_type_offerings(&self) -> Result<Vec<TypeOffering>, AwsError> {
-        self.fake.describe_instance_type_offerings().await
-    }
-    async fn describe_spot_prices(&self) -> Result<Vec<SpotPrice>, AwsError> {
-        self.fake.describe_spot_prices().await
-    }
-    async fn describe_capacity_reservations(
-        &self,
-        ids: &[String],
-        filters: &[Filter],
-    ) -> Result<Vec<CapacityReservation>, AwsError> {
-        self.fake.describe_capacity_reservations(ids, filters).await
-    }
-    async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, AwsError> {
-        self.fake.create_fleet(request).await
-    }
-    async fn dry_run_instances(
-        &self,
-        launch_template: &str,
-        instance_type: &str,
-        subnet_id: &str,
-        tags: &Tags,
-    ) -> Result<(), AwsError> {
-        self.fake.dry_run_instances(launch_template, instance_type, subnet_id, tags).await
-    }
-    async fn describe_instance_status(
-        &self,
-        ids: &[InstanceId],
-    ) -> Result<Vec<InstanceStatus>, AwsError> {
-        self.fake.describe_instance_status(ids).await
-    }
-    async fn create_tags(&self, ids: &[String], tags: &Tags) -> Result<(), AwsError> {
-        self.fake.create_tags(ids, tags).await
-    }
-    async fn describe_launch_templates(
-        &self,
-        filters: &[Filter],
-    ) -> Result<Vec<LaunchTemplate>, AwsError> {
-        self.fake.describe_launch_templates(filters).await
-    }
-    async fn get_launch_template(&self, name: &str) -> Result<Option<LaunchTemplate>, AwsError> {
-        self.fake.get_launch_template(name).await
-    }
-    async fn create_launch_template(
-        &self,
-        name: &str,
-        data: &LaunchTemplateData,
-        tags: &Tags,
-        dry_run: bool,
-    ) -> Result<LaunchTemplate, AwsError> {
-        self.fake.create_launch_template(name, data, tags, dry_run).await
-    }
-    async fn delete_launch_template(&self, name: &str) -> Result<(), AwsError> {
-        self.fake.delete_launch_template(name).await
     }
 }

@@ -13,9 +13,8 @@ use spokeshave_ports::{
     AwsError, Concern, Ec2, Eks, Iam, Invocation, Ssm,
     aws::{ClusterFacts, InstanceProfile, Parameter},
     ec2::{
-        CapacityReservation, Filter, FleetAnswer, FleetRequest, Image, Instance, InstanceStatus,
-        InstanceTypeInfo, LaunchTemplate, LaunchTemplateData, PlacementGroup, SecurityGroup,
-        SpotPrice, Subnet, Tags, TypeOffering, Zone,
+        CapacityReservation, Filter, FleetAnswer, FleetRequest, Image, Instance, LaunchTemplate,
+        LaunchTemplateData, PlacementGroup, SecurityGroup, Subnet, Tags,
     },
     fake::{Fake, block_on},
 };
@@ -102,6 +101,10 @@ fn ids(filters: &[Filter], name: &str) -> Option<BTreeSet<String>> {
 }
 
 impl Ec2 for Aws {
+    spokeshave_ports::pass_ec2!(self => Fake::default();
+        describe_zones describe_instance_types describe_instance_type_offerings
+        describe_spot_prices find_instances describe_instance_status get_launch_template
+    );
     async fn describe_subnets(&self, filters: &[Filter]) -> Result<Vec<Subnet>, AwsError> {
         self.call("DescribeSubnets", "")?;
         assert_eq!(filters, [Filter::new("tag:karpenter.sh/discovery", &["demo"])]);
@@ -150,18 +153,6 @@ impl Ec2 for Aws {
         ];
         Ok(all.into_iter().filter(|it| wanted.contains(&it.id)).collect())
     }
-    async fn describe_zones(&self) -> Result<Vec<Zone>, AwsError> {
-        Ok(Vec::new())
-    }
-    async fn describe_instance_types(&self) -> Result<Vec<InstanceTypeInfo>, AwsError> {
-        Ok(Vec::new())
-    }
-    async fn describe_instance_type_offerings(&self) -> Result<Vec<TypeOffering>, AwsError> {
-        Ok(Vec::new())
-    }
-    async fn describe_spot_prices(&self) -> Result<Vec<SpotPrice>, AwsError> {
-        Ok(Vec::new())
-    }
     async fn describe_capacity_reservations(
         &self,
         ids: &[String],
@@ -205,15 +196,6 @@ impl Ec2 for Aws {
         let all = self.instances.borrow();
         Ok(all.iter().filter(|it| ids.contains(&it.id)).cloned().collect())
     }
-    async fn find_instances(&self, _: &[Filter]) -> Result<Vec<Instance>, AwsError> {
-        Ok(Vec::new())
-    }
-    async fn describe_instance_status(
-        &self,
-        _: &[InstanceId],
-    ) -> Result<Vec<InstanceStatus>, AwsError> {
-        Ok(Vec::new())
-    }
     async fn terminate_instances(&self, _: &[InstanceId]) -> Result<(), AwsError> {
         unreachable!("nodeclass terminates nothing")
     }
@@ -236,9 +218,6 @@ impl Ec2 for Aws {
         Ok(found
             .map(|(name, _)| LaunchTemplate { name: name.clone(), ..Default::default() })
             .collect())
-    }
-    async fn get_launch_template(&self, _: &str) -> Result<Option<LaunchTemplate>, AwsError> {
-        Ok(None)
     }
     async fn create_launch_template(
         &self,
