@@ -3,6 +3,7 @@
 //! [`load`] keeps the line of every field, for commands that talk about manifests. [`load_cluster`] reads whole
 //! clusters straight into typed objects, without line tables.
 
+mod catalog;
 mod cluster;
 mod json;
 pub mod lines;
@@ -18,6 +19,7 @@ use serde_json::Value;
 use spokeshave_model::Kind;
 
 use crate::Failure;
+pub use catalog::load_catalog;
 pub use cluster::{ClusterInput, load_cluster, of_kind};
 pub use lines::{FieldPath, Lines, Segment, Within};
 

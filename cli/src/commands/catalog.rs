@@ -101,7 +101,7 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
     args.settings.apply(&mut settings)?;
     settings.region.clone_from(&args.region);
     let given = match (&args.catalog, &args.table) {
-        (Some(path), _) => Some(read_catalog(path)?),
+        (Some(path), _) => Some(input::load_catalog(path)?),
         (None, Some(name)) => {
             Some(types_of(&stored(name, &settings)?, &settings)?)
         }
@@ -144,27 +144,6 @@ fn stored(name: &str, settings: &Settings) -> Result<Catalog, Failure> {
 fn stored(name: &str, _: &Settings) -> Result<Catalog, Failure> {
     Err(Failure::new(format!("--table {name}: this build does not talk to AWS"))
         .fix("build the command with its default features"))
-}
-
-/// Reads a catalog in the plain form.
-///
-/// # Errors
-/// When the file cannot be read, is no JSON, or is not in the plain form.
-pub fn read_catalog(path: &std::path::Path) -> Result<Vec<InstanceType>, Failure> {
-    let file = path.display().to_string();
-    let text = input::read(&file)?;
-    let document = serde_json::from_str(&text).map_err(|error| {
-        Failure::new(error.to_string())
-            .file(&file)
-            .line(u32::try_from(error.line()).unwrap_or(0))
-            .fix("give the plain form that `spokeshave catalog export` writes")
-    })?;
-    plain::read(&document).map_err(|error| {
-        Failure::new(error.problem)
-            .file(&file)
-            .field(error.path)
-            .fix("give the plain form that `spokeshave catalog export` writes")
-    })
 }
 
 /// What the region sells to an AL2023 class in every zone.

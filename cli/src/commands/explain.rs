@@ -483,6 +483,11 @@ fn outlook(world: &World, view: &View, node: &StateNode, answer: &mut Answer) ->
     for it in remedies(view, &survey, node) {
         answer.add("remedy", it);
     }
+    // Expiration asks neither budgets nor pods.
+    let expired = node.claim.as_ref().and_then(|it| expires_at(it)).filter(|at| *at <= view.now);
+    if let Some(at) = expired {
+        return format!("it is removed: it expired at {at}");
+    }
     let why = disruption.not_considered.iter().find(|it| it.node == name).map(|it| it.why.clone());
     match why {
         Some(why) => format!("it stays: {why}"),

@@ -195,21 +195,7 @@ fn scenario(args: &Args) -> Result<Scenario, Failure> {
             script.push((after, input));
         }
     }
-    let types = match &args.catalog {
-        Some(path) => {
-            let source = path.display().to_string();
-            let text = input::read(&source)?;
-            let document: Value = serde_json::from_str(&text).map_err(|error| {
-                Failure::new(error.to_string())
-                    .file(source.clone())
-                    .fix("give the catalog's plain form as JSON")
-            })?;
-            let types = spokeshave_catalog::plain::read(&document)
-                .map_err(|error| Failure::new(error.to_string()).file(source))?;
-            Some(types)
-        }
-        None => None,
-    };
+    let types = args.catalog.as_deref().map(input::load_catalog).transpose()?;
     Ok(Scenario { manifests: checked(manifests)?, settings, types, events, script })
 }
 

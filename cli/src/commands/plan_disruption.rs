@@ -6,6 +6,8 @@ use std::{
 };
 
 use serde::Serialize;
+use serde_json::json;
+use spokeshave_admission::Kinds;
 use spokeshave_disruption::{
     Command, Method, Purpose, Reason, Scheduler, Simulator, View,
     allowance::Allowances,
@@ -136,6 +138,8 @@ fn nominate(view: &mut View, provisioned: &Solution) {
 fn judge_drift(cluster: &ClusterView, view: &mut View) {
     let now = view.now;
     let pools = view.pools.clone();
+    let classes: BTreeMap<&str, EC2NodeClass> =
+        cluster.node_classes.values().map(|it| (it.name(), with_hash(it))).collect();
     for node in &mut view.nodes {
         let Some(claim) = node.claim.clone() else { continue };
         if claim.is_true(NodeClaim::DRIFTED) || claim.metadata.deleting() {
@@ -149,7 +153,7 @@ fn judge_drift(cluster: &ClusterView, view: &mut View) {
             annotations.insert(labels::NODEPOOL_HASH_VERSION.to_owned(), "v3".to_owned());
         }
         let class_name = &nodepool.spec.template.spec.node_class_ref.name;
-        let class = cluster.node_classes.values().find(|it| it.name() == class_name);
+        let class = classes.get(class_name.as_str());
         let reason = pool_reason(&claim, &nodepool).or_else(|| class_reason(class?, &claim, pool));
         let Some(reason) = reason else { continue };
         let mut drifted = NodeClaim::clone(&claim);
@@ -162,6 +166,29 @@ fn judge_drift(cluster: &ClusterView, view: &mut View) {
         );
         node.claim = Some(Arc::new(drifted));
     }
+}
+
+/// The class with its hash noted, as its controller does it. One that was never in a cluster has none yet, and no CA
+/// bundle is known for it.
+fn with_hash(class: &EC2NodeClass) -> EC2NodeClass {
+    if class.metadata.annotation(labels::NODECLASS_HASH).is_some() {
+        return class.clone();
+    }
+    let api_version = format!("{}/{}", EC2NodeClass::GROUP, EC2NodeClass::VERSION);
+    let spec =
+        serde_json::to_value(class).map(|it| json!({"spec": it["spec"]})).unwrap_or_default();
+    let defaulted = Kinds::new().defaulted(&api_version, EC2NodeClass::KIND, &spec);
+    let mut complete = class.clone();
+    if let Ok(spec) = serde_json::from_value(defaulted["spec"].clone()) {
+        complete.spec = spec;
+    }
+    let hash = hash::ec2_node_class(&complete, "");
+    let mut noted = class.clone();
+    let annotations = &mut noted.metadata.annotations;
+    annotations.insert(labels::NODECLASS_HASH.to_owned(), hash);
+    let version = hash::EC2_NODE_CLASS_VERSION.to_owned();
+    annotations.insert(labels::NODECLASS_HASH_VERSION.to_owned(), version);
+    noted
 }
 
 fn class_reason(

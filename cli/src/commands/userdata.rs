@@ -1,6 +1,6 @@
 //! `spokeshave userdata`: what a node gets at boot.
 
-use std::{collections::BTreeMap, fs, io::Read, net::IpAddr, path::PathBuf};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
 use clap::Args as ClapArgs;
 use jiff::Timestamp;
@@ -12,7 +12,6 @@ use spokeshave_bootstrap::{
 use spokeshave_catalog::{
     Catalog, MarketView, Resolved,
     kubelet::{KubeletSettings, Reserved},
-    plain,
 };
 use spokeshave_model::{
     CapacityType, EC2NodeClass, InstanceType, Kind, NodeClaim, NodePool, Requirements, Settings,
@@ -381,7 +380,7 @@ fn node_facts(
 ) -> Result<NodeFacts, Failure> {
     let name = args.instance_type.as_str();
     if let Some(path) = &args.catalog {
-        let types = read_catalog(path)?;
+        let types = input::load_catalog(path)?;
         let Some(it) = types.iter().find(|it| it.name == name) else {
             return Err(Failure::new(format!("instance type {name:?} is not in the catalog"))
                 .file(path.display().to_string())
@@ -447,23 +446,6 @@ fn evaluated(
         .filter(|key| !failed(key))
         .filter_map(|key| Some((key.clone(), amounts.0.get(key)?.to_string())));
     Some(texts.collect())
-}
-
-fn read_catalog(path: &PathBuf) -> Result<Vec<InstanceType>, Failure> {
-    let file = path.display().to_string();
-    let text = if file == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        fs::read_to_string(path)
-    }
-    .map_err(|error| Failure::new(format!("cannot be read: {error}")).file(&file))?;
-    let fix = "give what `spokeshave catalog export` writes";
-    let document: Value = serde_json::from_str(&text).map_err(|error| {
-        let line = u32::try_from(error.line()).unwrap_or(u32::MAX);
-        Failure::new(error.to_string()).file(&file).line(line).fix(fix)
-    })?;
-    plain::read(&document).map_err(|error| Failure::new(error.to_string()).file(&file).fix(fix))
 }
 
 fn unrenderable(error: &RenderError, class: &Manifest) -> Failure {

@@ -47,6 +47,20 @@ fn hashes_of_one_version_are_compared() {
             "NodePoolDrifted",
         ),
         (
+            "not on the class",
+            none(),
+            none(),
+            n().claim(hashed(of_class, "2", "v6")),
+            "NodeClassDrift",
+        ),
+        (
+            "not on the class, other version",
+            none(),
+            none(),
+            n().claim(hashed(of_class, "2", "v5")),
+            "",
+        ),
+        (
             "class same",
             none(),
             hashed(of_class, "1", "v6"),

@@ -61,6 +61,22 @@ fn nodes_claims_and_pods_have_a_short_answer() {
     }
 }
 
+#[test] // lifecycle 10: expiration asks neither budgets nor pods
+fn what_is_past_its_time_goes() {
+    let claim = json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"expireAfter": "24h"}});
+    let held = node("n1", "m.large").claim(claim).holding("web", "500m", json!({}));
+    let budget = json!({"budgets": [{"nodes": "0"}]});
+    let objects =
+        cluster![pool_that("p", budget), class(json!({})), held, pdb("a", "web", 0, json!({}))];
+    for object in ["node/n1", "nodeclaim/claim-n1"] {
+        let answer = explain(&format!("explain-expired-{}", object.len()), object, &objects);
+        assert_eq!(
+            answer["summary"], "it is removed: it expired at 2026-01-02T00:00:00Z",
+            "{object}"
+        );
+    }
+}
+
 #[test]
 fn facts_tell_price_budget_and_what_stands_against_it() {
     let answer = explain("explain-facts", "node/n1", &objects());

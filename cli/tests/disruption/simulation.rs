@@ -160,3 +160,12 @@ fn pools_that_are_not_ready() {
         ["Emptiness n1 saves 0.1"]
     );
 }
+
+#[test] // scheduling 11.1 and 19: the class of a pool is on its way out
+fn pools_whose_class_is_deleted_take_no_part() {
+    let going =
+        json!({"metadata": {"deletionTimestamp": "2026-03-01T00:00:00Z", "finalizers": ["x"]}});
+    let objects = cluster![pool("p", json!({})), class(going), waiting("w", "1", json!({}))];
+    let answer = plan("class-deleted", &[], &one_type(), &objects);
+    assert_eq!(answer["unschedulable"][0]["reason"], "no dynamic nodepools found");
+}

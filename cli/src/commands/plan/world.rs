@@ -2,17 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     path::Path,
     sync::Arc,
 };
 
 use jiff::Timestamp;
-use serde_json::Value;
-use spokeshave_catalog::{Catalog, MarketView, offerings::overlay_prices, plain};
+use spokeshave_catalog::{Catalog, MarketView, offerings::overlay_prices};
 use spokeshave_model::{
     CapacityType, EC2NodeClass, InstanceType, Kind, NodePool, ObjectMeta, Operator, Requirement,
-    Settings, conditions, core::Pod, hash, labels,
+    Settings,
+    conditions::{self, Condition, ConditionStatus}, core::Pod, hash, labels,
 };
 use spokeshave_scheduling::{
     ClusterView, Object, Options, PoolInput, buffers,
@@ -20,7 +19,10 @@ use spokeshave_scheduling::{
     overlays::{self, Verdict},
 };
 
-use crate::{Failure, input::ClusterInput};
+use crate::{
+    Failure,
+    input::{self, ClusterInput},
+};
 
 /// Everything that plans and simulations of the command are made from.
 pub struct World {
@@ -57,29 +59,7 @@ impl Source {
                         .fix("give --catalog FILE, or another --region")
                 });
         };
-        let file = path.display().to_string();
-        let text = if file == "-" {
-            crate::input::read("-")?
-        } else {
-            fs::read_to_string(path).map_err(|error| {
-                Failure::new(format!("cannot read: {error}"))
-                    .file(file.clone())
-                    .fix("check the path")
-            })?
-        };
-        let document: Value = serde_json::from_str(&text).map_err(|error| {
-            let line = u32::try_from(error.line()).unwrap_or(u32::MAX);
-            Failure::new(format!("not JSON: {error}"))
-                .file(file.clone())
-                .line(line)
-                .fix("write the file with `spokeshave catalog export`")
-        })?;
-        let types = plain::read(&document).map_err(|error| {
-            Failure::new(error.to_string())
-                .file(file)
-                .fix("write the file with `spokeshave catalog export`")
-        })?;
-        Ok(Self::Plain(types))
+        input::load_catalog(path).map(Self::Plain)
     }
 
     /// The types as `class` would use them.
@@ -303,9 +283,20 @@ fn with_readiness(pool: &Arc<NodePool>, class: Option<&Arc<EC2NodeClass>>) -> Ar
     if !pool.status.conditions.is_empty() {
         return Arc::clone(pool);
     }
+    if class.is_some_and(|it| it.metadata.deleting()) {
+        let mut copy = (**pool).clone();
+        copy.status.conditions.push(Condition {
+            type_: conditions::READY.to_owned(),
+            status: ConditionStatus::False,
+            reason: "NodeClassTerminating".to_owned(),
+            message: "NodeClass is terminating".to_owned(),
+            ..Condition::default()
+        });
+        return Arc::new(copy);
+    }
     let of_class = class.and_then(|it| conditions::find(&it.status.conditions, conditions::READY));
     match of_class {
-        Some(ready) if ready.status != spokeshave_model::ConditionStatus::True => {
+        Some(ready) if ready.status != ConditionStatus::True => {
             let mut copy = (**pool).clone();
             copy.status.conditions.push(ready.clone());
             Arc::new(copy)
