@@ -218,4 +218,29 @@ mod tests {
         set(&mut list, 3).set_true("ValidationSucceeded", at(302));
         assert_eq!(ready(&list), (Unknown, "ReconcilingDependents", "NodeClassReady=False", 302));
     }
+
+    #[test] // api 3, cases 7 and 8; lifecycle 1.4, case 6
+    fn informational_conditions_and_repeated_ones() {
+        use ConditionStatus::{False, True};
+        let mut list = Vec::new();
+        set(&mut list, 1).initialize();
+        set(&mut list, 1).set_true("ValidationSucceeded", at(1));
+        set(&mut list, 1).set_true("NodeClassReady", at(2));
+        let unhealthy = ("NodeRegistrationHealthy", False, "RegistrationFailed");
+        set(&mut list, 1).set(unhealthy.0, unhealthy.1, unhealthy.2, "", at(3));
+        assert_eq!(ready(&list), (True, "Ready", "", 2), "not a dependent");
+        let since = find(&list, unhealthy.0).and_then(|it| it.last_transition_time);
+        assert_eq!(since, Some(at(3)), "it came when it was set, not with the object");
+
+        let before = list.clone();
+        assert!(!set(&mut list, 1).set(unhealthy.0, unhealthy.1, unhealthy.2, "", at(4)));
+        assert_eq!(list, before);
+        assert!(set(&mut list, 1).set(unhealthy.0, unhealthy.1, unhealthy.2, "other", at(5)));
+        let it = find(&list, unhealthy.0).expect("still there");
+        assert_eq!((it.message.as_str(), it.last_transition_time), ("other", Some(at(3))));
+
+        assert!(set(&mut list, 1).clear(unhealthy.0));
+        assert_eq!(find(&list, unhealthy.0), None);
+        assert!(!set(&mut list, 1).clear(unhealthy.0));
+    }
 }

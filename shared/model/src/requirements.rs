@@ -501,4 +501,113 @@ mod tests {
         assert_eq!(texts, ["Gte [\"2\"]", "NotIn [\"4\"]"]);
         assert!(!both.has("4") && both.has("5"));
     }
+
+    fn texts(requirement: &Requirement) -> Vec<String> {
+        let entries = requirement.to_api();
+        entries.iter().map(|it| format!("{:?} {}", it.operator, it.values.join(","))).collect()
+    }
+
+    #[test] // api 6, cases 1 to 5 and 8
+    fn what_is_written_for_intersections() {
+        use Operator::{Exists, Gt, Gte, In, Lt, Lte, NotIn};
+        let any = one(Exists, &[]);
+        for (a, b, expected) in [
+            (one(In, &["a", "b"]), one(In, &["b", "c"]), &["In b"][..]),
+            (one(In, &["a"]), one(In, &["b"]), &["DoesNotExist "]),
+            (one(In, &["a", "b"]), one(NotIn, &["b", "c"]), &["In a"]),
+            (one(NotIn, &["a"]), one(NotIn, &["b"]), &["NotIn a,b"]),
+            (any.clone(), one(NotIn, &["a"]), &["NotIn a"]),
+            (any.clone(), one(Gt, &["1"]), &["Gte 2"]),
+            (any.clone(), one(Lt, &["9"]), &["Lte 8"]),
+            (any.clone(), one(Lt, &["0"]), &["Lte -1"]),
+            (one(Gt, &["1"]), one(Lt, &["9"]), &["Gte 2", "Lte 8"]),
+            (one(Gt, &["1"]), one(Lt, &["2"]), &["DoesNotExist "]),
+            (one(Gte, &["2"]), one(Lte, &["2"]), &["Gte 2", "Lte 2"]),
+            (one(In, &["1", "9", "10", "x"]), one(Gte, &["2"]), &["In 10,9"]),
+            (any.clone(), one(Gte, &["2"]), &["Gte 2"]),
+            (any.clone(), one(Gt, &["9223372036854775807"]), &["DoesNotExist "]),
+            (any.clone(), one(Lt, &["-9223372036854775808"]), &["DoesNotExist "]),
+            (any.clone(), one(In, &[]), &["DoesNotExist "]),
+        ] {
+            assert_eq!(texts(&a.intersect(&b)), expected, "{a} with {b}");
+            assert_eq!(texts(&b.intersect(&a)), expected, "{b} with {a}");
+        }
+    }
+
+    #[test] // api 6, case 7; scheduling 2, case 10
+    fn the_larger_min_values_counts() {
+        let least =
+            |requirement: Requirement, n| Requirement { min_values: Some(n), ..requirement };
+        let types = least(one(Operator::In, &["m5", "c5", "r5"]), 3);
+        let both = least(Requirement::exists("k"), 5).intersect(&types);
+        assert_eq!(both.to_string(), "k In [c5 m5 r5] minValues 5");
+        let letters = least(one(Operator::In, &["a", "b", "c"]), 2);
+        let both = letters.intersect(&least(Requirement::exists("k"), 3));
+        assert_eq!(both.to_string(), "k In [a b c] minValues 3");
+        assert_eq!(letters.intersect(&Requirement::exists("k")).min_values, Some(2));
+        // Bounds that cross keep it too, and both entries of a range carry it.
+        let crossed = least(one(Operator::Gt, &["5"]), 2).intersect(&one(Operator::Lt, &["5"]));
+        assert_eq!(crossed.to_string(), "k DoesNotExist minValues 2");
+        let range = least(one(Operator::Gt, &["1"]), 2).intersect(&one(Operator::Lt, &["9"]));
+        assert!(range.to_api().iter().all(|it| it.min_values == Some(2)));
+    }
+
+    fn set(entries: &[(&str, Operator, &[&str])]) -> Requirements {
+        let requirement = |&(key, operator, values): &(&str, Operator, &[&str])| {
+            Requirement::new(key, operator, values.iter().copied())
+        };
+        entries.iter().map(requirement).collect()
+    }
+
+    #[test] // scheduling 2, cases 6, 7 and 9; api 6, cases 9 to 11
+    fn what_may_carry_what() {
+        use Operator::{DoesNotExist, Exists, In, NotIn};
+        const ZONE: &str = "topology.kubernetes.io/zone";
+        const ARCH: &str = "kubernetes.io/arch";
+        let none = |_: &str| false;
+        // Base, incoming, and whether they go together with well-known keys undefined, and with none.
+        for (base, incoming, on_new, on_existing) in [
+            (set(&[]), set(&[("team", NotIn, &["a"])]), true, true),
+            (set(&[]), set(&[("team", DoesNotExist, &[])]), true, true),
+            (set(&[]), set(&[("team", Exists, &[])]), false, false),
+            (set(&[]), set(&[("team", In, &["a"])]), false, false),
+            (set(&[]), set(&[(ZONE, In, &["z1"])]), true, false),
+            (set(&[("team", DoesNotExist, &[])]), set(&[("team", NotIn, &["x"])]), true, true),
+            (set(&[("team", DoesNotExist, &[])]), set(&[("team", DoesNotExist, &[])]), true, true),
+            (set(&[("team", DoesNotExist, &[])]), set(&[("team", Exists, &[])]), false, false),
+            (set(&[("team", DoesNotExist, &[])]), set(&[("team", In, &["x"])]), false, false),
+            (set(&[("team", In, &["a"])]), set(&[("team", NotIn, &["a"])]), false, false),
+            (set(&[("team", In, &["a"])]), set(&[("team", NotIn, &["b"])]), true, true),
+            (set(&[("team", In, &["a"])]), set(&[("team", DoesNotExist, &[])]), false, false),
+            // Keys of old, and of the EBS driver, are the keys they stand for.
+            (
+                set(&[("beta.kubernetes.io/arch", In, &["arm64"])]),
+                set(&[(ARCH, In, &["arm64"])]),
+                true,
+                true,
+            ),
+            (
+                set(&[(ZONE, In, &["us-west-2a"])]),
+                set(&[("topology.ebs.csi.aws.com/zone", In, &["us-west-2b"])]),
+                false,
+                false,
+            ),
+        ] {
+            let compatible = base.compatible(&incoming, labels::is_well_known);
+            assert_eq!(compatible.is_ok(), on_new, "{base} / {incoming}");
+            let compatible = base.compatible(&incoming, none);
+            assert_eq!(compatible.is_ok(), on_existing, "{base} / {incoming}");
+        }
+        for (given, kept) in [
+            ("beta.kubernetes.io/arch", ARCH),
+            ("beta.kubernetes.io/os", "kubernetes.io/os"),
+            ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+            ("failure-domain.beta.kubernetes.io/zone", ZONE),
+            ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+            ("topology.ebs.csi.aws.com/zone", ZONE),
+        ] {
+            let written = set(&[(given, In, &["v"])]).to_api();
+            assert_eq!(written, [NodeSelectorRequirement::new(kept, In, &["v"])]);
+        }
+    }
 }

@@ -38,3 +38,34 @@ fn values_and_defaults() {
     assert!(with("SUBNET_REFRESH_INTERVAL", "10m").is_ok());
     assert!(with("CLUSTER_ENDPOINT", "https://cluster.example").is_ok());
 }
+
+#[test] // aws-capacity 1, cases 1, 3 to 5 and 7 to 9
+fn settings_that_stop_the_start() {
+    for (name, value, named) in [
+        ("VM_MEMORY_OVERHEAD_PERCENT", "-0.1", "vm-memory-overhead-percent"),
+        ("VM_MEMORY_OVERHEAD_PERCENT", "NaN", "vm-memory-overhead-percent"),
+        ("CLUSTER_ENDPOINT", "not-a-url", "CLUSTER_ENDPOINT"),
+        ("SUBNET_REFRESH_INTERVAL", "30s", "SUBNET_REFRESH_INTERVAL"),
+        ("SUBNET_REFRESH_INTERVAL", "90", "SUBNET_REFRESH_INTERVAL"),
+        ("RESERVED_ENIS", "-1", "reserved-enis"),
+        ("RESERVED_ENIS", "two", "reserved-enis"),
+        ("ISOLATED_VPC", "yes", "ISOLATED_VPC"),
+        ("FEATURE_GATES", "NodeOverlay", "FEATURE_GATES"),
+        ("AWS_FEATURE_GATES", "NodeClassCEL=on", "AWS_FEATURE_GATES"),
+    ] {
+        let error = with(name, value).expect_err(value);
+        assert!(error.contains(named) && error.contains(value), "{error}");
+    }
+    let gates = with("FEATURE_GATES", "NodeOverlay=true").expect("gates").gates;
+    assert_eq!(
+        (gates.node_overlay, gates.reserved_capacity, gates.node_repair),
+        (true, true, false)
+    );
+    let gates = with("AWS_FEATURE_GATES", "Foo=true").expect("unknown names are ignored").gates;
+    assert!(!gates.node_class_cel);
+    for (word, value) in [("1", true), ("t", true), ("TRUE", true), ("0", false), ("F", false)] {
+        assert_eq!(with("ISOLATED_VPC", word).expect(word).isolated_vpc, value, "{word}");
+    }
+    let endpoint = "https://abc.gr7.us-west-2.eks.amazonaws.com";
+    assert_eq!(with("CLUSTER_ENDPOINT", endpoint).expect("a URL").cluster_endpoint, endpoint);
+}
