@@ -1,7 +1,10 @@
 //! YAML as Kubernetes' tools read it: YAML 1.1 words for booleans, numbers as Go's parser takes them, merge keys,
 //! duplicate keys refused, aliases within bounds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 use serde_json::{Map, Number, Value};
@@ -17,8 +20,61 @@ pub(super) const MAX_DEPTH: usize = 200;
 /// Most values that the aliases of one document may add, so that a few lines cannot become gigabytes.
 const MAX_ALIASED: usize = 200_000;
 
+/// What the parser says to a tab between `:` and a plain value, which YAML allows.
+const TAB_AFTER_COLON: &str = "':' must be followed by a valid YAML whitespace";
+
+/// Most tabs of that kind that are read as blanks; each costs one reading more.
+const MAX_TABS: usize = 500;
+
 /// Reads all documents of `text`; empty ones are left out.
 pub(super) fn parse(text: &str) -> Result<Vec<Document>, ParseError> {
+    let mut text = without_inner_marks(text);
+    for _ in 0..MAX_TABS {
+        let Some(at) = tab_after_colon(&text) else { break };
+        let Some(blank) = with_blanks_before(&text, at) else { break };
+        text = Cow::Owned(blank);
+    }
+    read(&text)
+}
+
+/// Files that were joined have their byte order marks where a document begins: YAML allows them there.
+fn without_inner_marks(text: &str) -> Cow<'_, str> {
+    const MARK: char = '\u{feff}';
+    if !text.contains(MARK) {
+        return Cow::Borrowed(text);
+    }
+    let mut joined = String::with_capacity(text.len());
+    let mut begins = false;
+    for line in text.split_inclusive('\n') {
+        let unmarked = line.strip_prefix(MARK).filter(|it| begins || it.starts_with("---"));
+        let line = unmarked.unwrap_or(line);
+        begins = matches!(line.trim_end(), "---" | "...");
+        joined.push_str(line);
+    }
+    Cow::Owned(joined)
+}
+
+/// Where the first value stands that a tab parts from its `:`, in characters.
+fn tab_after_colon(text: &str) -> Option<usize> {
+    if !text.contains(":\t") {
+        return None;
+    }
+    Parser::new_from_str(text)
+        .find_map(Result::err)
+        .filter(|it| it.info() == TAB_AFTER_COLON)
+        .map(|it| it.marker().index())
+}
+
+/// The text with blanks for the tabs right before the character at `at`; `None` when there are none.
+fn with_blanks_before(text: &str, at: usize) -> Option<String> {
+    let end = text.char_indices().nth(at)?.0;
+    let (before, after) = text.split_at(end);
+    let kept = before.trim_end_matches([' ', '\t']);
+    let gap = before.get(kept.len()..)?;
+    gap.contains('\t').then(|| format!("{kept}{}{after}", " ".repeat(gap.len())))
+}
+
+fn read(text: &str) -> Result<Vec<Document>, ParseError> {
     let mut reader =
         Reader { parser: Parser::new_from_str(text), anchors: HashMap::new(), aliased: 0 };
     let mut documents = Vec::new();
@@ -307,12 +363,14 @@ fn is_float(value: &Value) -> bool {
 fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
-        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+        "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
             return Value::Bool(true);
         }
-        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+        "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
             return Value::Bool(false);
         }
+        // DIFFERENCE: YAML 1.1 has `y` and `n` for booleans, and so has that library; most others take them for the letters, and
+        // whoever writes `{x: 1, y: 2}` or names something `n` means these.
         _ => {}
     }
     number(text).map_or_else(|| Value::String(text.to_owned()), Value::Number)
@@ -403,11 +461,39 @@ mod tests {
     }
 
     #[test]
+    fn tabs_may_part_a_value_from_its_key() {
+        let text = "# é\nweight:\t10\nb:\n  name: \tx\n  c:\t \t- 1\n";
+        let found = parse(text).expect_err("a list cannot begin behind its key");
+        assert_eq!(found.line, 5);
+        let text = "# é\nweight:\t10\nb:\n  name: \tx\n  c:\t \t\"\ty\"\n  d: |\n    e:\tf\n";
+        let value = json!({"weight": 10, "b": {"name": "x", "c": "\ty", "d": "e:\tf\n"}});
+        assert_eq!(one(text), value);
+        // Not for indentation.
+        assert_eq!(parse("a:\n\tb: 1\n").expect_err("a tab").line, 2);
+    }
+
+    #[test]
+    fn byte_order_marks_may_begin_documents() {
+        for text in [
+            "a: 1\n---\n\u{feff}a: 1\n",
+            "a: 1\n\u{feff}---\r\na: 1\n",
+            "a: 1\n...\n\u{feff}a: 1\n",
+        ] {
+            let documents = parse(text).unwrap_or_else(|error| panic!("{text:?}: {error:?}"));
+            let values: Vec<&Value> = documents.iter().map(|it| &it.value).collect();
+            assert_eq!(values, [&json!({"a": 1}); 2], "{text:?}");
+        }
+        assert!(parse("a: 1\n\u{feff}b: 1\n").is_err());
+    }
+
+    #[test]
     fn scalars_are_what_kubectl_takes_them_for() {
         for (text, value) in [
             ("yes", json!(true)),
             ("On", json!(true)),
-            ("n", json!(false)),
+            ("no", json!(false)),
+            ("n", json!("n")),
+            ("Y", json!("Y")),
             ("\"yes\"", json!("yes")),
             ("~", json!(null)),
             ("null", json!(null)),

@@ -25,6 +25,8 @@ FILLED = {
     "g4ad.16xlarge": (32, 3.0, 6300, 2400, 4),
 }
 
+UNPUBLISHED = ["cn-north-1", "cn-northwest-1", "us-gov-east-1", "us-gov-west-1"]
+
 
 def read(path):
     with (gzip.open if path.endswith(".gz") else open)(path, "rt") as f:
@@ -166,8 +168,10 @@ def main():
                 sold[region].setdefault(name, twin)
     regions = sorted(zones)
     order = {r: sorted(zones[r]) for r in regions}
+    # Regions whose offerings nobody publishes: their zones are known all the same.
+    order |= {r: sorted(z for z in ids if z.startswith(r)) for r in UNPUBLISHED}
     write("zones.tsv", ["region", "zone=id ..."],
-          [[r] + [f"{z}={ids.get(z, '')}" for z in order[r]] for r in regions])
+          [[r] + [f"{z}={ids.get(z, '')}" for z in order[r]] for r in sorted(order)])
     mask = lambda r, n: format(sum(1 << i for i, z in enumerate(order[r]) if z in sold[r].get(n, ())), "x")
     write("offerings.tsv", ["name"] + regions,
           [[n] + ["" if mask(r, n) == "0" else mask(r, n) for r in regions] for n in sorted(wanted)])

@@ -3,7 +3,8 @@
 //! Facts: instance types and their zones (DescribeInstanceTypes and DescribeInstanceTypeOfferings of mid 2026), network
 //! limits of the VPC resource controller, baseline bandwidth of the EC2 user guide, on-demand prices of the price list
 //! for four regions. Estimated: the clock, disks and EBS baseline of the five `g4ad` types and where they are sold
-//! (as `g4dn`); zone ids, which EC2 deals to every account anew. `data/generate.py` makes the tables.
+//! (as `g4dn`); zone ids, which EC2 deals to every account anew; for China and GovCloud, whose offerings are not public, that each
+//! type with a price there is sold in every zone. `data/generate.py` makes the tables.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -91,10 +92,18 @@ pub fn regions() -> Vec<&'static str> {
 pub(crate) fn catalog(region: &str) -> Option<Catalog> {
     let zones = zones(region)?;
     let zone_names: Vec<&String> = zones.keys().collect();
-    let column = columns(OFFERINGS).iter().position(|it| *it == region)?;
     let mut offerings: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for row in rows(OFFERINGS) {
-        let (Some(name), Some(mask)) = (row.first(), row.get(column)) else { continue };
+    let column = columns(OFFERINGS).iter().position(|it| *it == region);
+    if column.is_none() {
+        // Ningxia has no price list of its own: it sells about what Beijing does.
+        let priced = if region == "cn-northwest-1" { "cn-north-1" } else { region };
+        let everywhere: BTreeSet<String> = zones.keys().cloned().collect();
+        let names = on_demand_prices(priced).into_keys();
+        offerings.extend(names.map(|name| (name, everywhere.clone())));
+    }
+    for row in column.iter().flat_map(|_| rows(OFFERINGS)) {
+        let mask = column.and_then(|it| row.get(it));
+        let (Some(name), Some(mask)) = (row.first(), mask) else { continue };
         let Ok(mask) = u32::from_str_radix(mask, 16) else { continue };
         let sold = zone_names.iter().enumerate().filter(|(at, _)| mask >> at & 1 == 1);
         offerings.insert((*name).to_owned(), sold.map(|(_, zone)| (*zone).clone()).collect());
@@ -129,7 +138,7 @@ mod tests {
 
     #[test]
     fn every_region_has_zones_types_and_ids() {
-        assert_eq!(regions().len(), 30);
+        assert_eq!(regions().len(), 34);
         for region in regions() {
             let catalog = Catalog::builtin(region).expect(region);
             assert!(catalog.zones.len() >= 2, "{region}");
@@ -139,6 +148,23 @@ mod tests {
         assert_eq!(Catalog::builtin("mars-north-1"), None);
         let virginia: Vec<String> = zones("us-east-1").expect("known").into_keys().collect();
         assert_eq!(virginia, ["a", "b", "c", "d", "e", "f"].map(|it| format!("us-east-1{it}")));
+    }
+
+    #[test] // aws-capacity 8.1: prices of a region's own table, else of us-east-1
+    fn china_and_govcloud_sell_what_has_a_price_there() {
+        for (region, prefix, zone, price) in [
+            ("us-gov-west-1", "usgw1", "us-gov-west-1a", 0.121),
+            ("us-gov-east-1", "usge1", "us-gov-east-1a", 0.121),
+            ("cn-north-1", "cnn1", "cn-north-1b", 1.013),
+            ("cn-northwest-1", "cnnw1", "cn-northwest-1c", 0.096),
+        ] {
+            let catalog = Catalog::builtin(region).expect(region);
+            assert_eq!(catalog.zones.len(), 3, "{region}");
+            assert!(catalog.zones.values().all(|it| it.starts_with(prefix)), "{region}");
+            assert!(catalog.offerings["m5.large"].contains(zone), "{region}");
+            assert_eq!(catalog.on_demand.get("m5.large"), Some(&price), "{region}");
+            assert!(catalog.types.iter().all(|it| catalog.on_demand.contains_key(&it.name)));
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Kubelet expressions: numbers computed from the instance type (`spec` aws-capacity 5.4, gate `NodeClassCEL`).
 
+mod types;
+
 use std::{cmp::Ordering, fmt, sync::Arc};
 
 use cel::{Context, ExecutionError, Program, Value};
@@ -64,7 +66,7 @@ impl Expression {
         &self.text
     }
 
-    /// Whether it compiles and reads known variables only.
+    /// Whether it compiles, reads known variables only, and gives a number as far as its types tell.
     ///
     /// # Errors
     /// [`ExpressionError::Invalid`].
@@ -134,6 +136,7 @@ fn compile(text: &str) -> Result<Program, String> {
     if let Some(unknown) = references.variables().into_iter().find(|it| !NAMES.contains(it)) {
         return Err(format!("{unknown:?} is not one of {}", NAMES.join(", ")));
     }
+    types::check(program.expression())?;
     Ok(program)
 }
 
@@ -153,7 +156,10 @@ fn choose(name: &str, a: Value, b: Value, wanted: Ordering) -> Result<Value, Exe
             _ => return Err(ExecutionError::function_error(name, "takes two numbers")),
         },
     };
-    Ok(if order == Some(wanted) { a } else { b })
+    let are_ints = matches!((&a, &b), (Value::Int(_), Value::Int(_)));
+    let chosen = if order == Some(wanted) { a } else { b };
+    // With any double among them the result is one, whichever it is.
+    Ok(if are_ints { chosen } else { Value::Float(as_number(&chosen).unwrap_or(f64::NAN)) })
 }
 
 #[cfg(test)]
@@ -181,9 +187,24 @@ mod tests {
             ("1.0 / 0.0", Err("cannot be evaluated: the result is inf")),
             ("1 / 0", Err("cannot be evaluated: ")),
             ("9223372036854775807 + 1", Err("cannot be evaluated: ")),
-            ("'a'", Err("cannot be evaluated: the result is no number")),
+            ("'a'", Err("does not compile: the result is no number but string")),
+            ("instance_type", Err("does not compile: the result is no number but string")),
+            ("vcpus > 1", Err("does not compile: the result is no number but bool")),
+            ("vcpus * 1.5", Err("does not compile: no _*_ for (int, double)")),
+            ("vcpus > 96 ? vcpus * 1.5 : 1.0", Err("does not compile: no _*_ for (int, double)")),
+            ("vcpus > 96 ? 1.5 : 1", Err("does not compile: no _?_:_ for (bool, double, int)")),
+            ("vcpus > 96 ? instance_type : 'x'", Err("does not compile: the result is no number")),
+            ("vcpus ? 1 : 2", Err("does not compile: no _?_:_ for (int, int, int)")),
+            ("1u", Err("does not compile: the result is no number but uint")),
+            ("max(1, 2, 3)", Err("does not compile: no max for (int, int, int)")),
+            ("min(1)", Err("does not compile: no min for (int)")),
+            ("min(vcpus, 2.5) * 2", Err("does not compile: no _*_ for (double, int)")),
+            ("min(vcpus, 2.5) * 1.5", Ok(3)),
+            ("-vcpus + 3", Ok(1)),
+            ("vcpus % 2 == 0 && !(instance_type == 'x') ? int(2.9) : size('ab')", Ok(2)),
+            ("int(double(vcpus) * 1.5) + vcpus", Ok(5)),
             ("1e300", Err("cannot be evaluated: ")),
-            ("min(1, 'a')", Err("cannot be evaluated: ")),
+            ("min(1, 'a')", Err("does not compile: no min for (int, string)")),
             ("cpus * 2", Err("does not compile: \"cpus\" is not one of ")),
             ("vcpus >", Err("does not compile: ")),
             ("", Err("does not compile: it is empty")),

@@ -766,7 +766,7 @@ fn estimated_spot_prices_are_the_same_every_time() {
         let share = catalog.spot_price("m5.large", zone).expect("sold") / on_demand;
         assert!((0.27..0.44).contains(&share), "{zone}: {share}");
     }
-    assert_eq!(builtin::regions().len(), 30);
+    assert_eq!(builtin::regions().len(), 34);
 }
 
 #[test] // aws-nodeclass 7, cases 8 and 9; 13, case 6
