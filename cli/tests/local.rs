@@ -331,3 +331,16 @@ fn the_first_hours_of_a_day_are_priced_against_the_cheapest_fleet() {
     assert!(page.contains(">cheapest possible $/h</text>"), "the chart has both lines");
     std::fs::remove_file(&path).expect("removes");
 }
+
+#[test] // the account is in the region that is given, whatever a catalog sells
+fn a_region_goes_with_a_catalog() {
+    let manifests = input("getting-started.yaml");
+    let (status, it) = answer(&["--manifests", &manifests, "--region", "eu-west-1"]);
+    assert_eq!((status, &it["settled"]), (0, &Value::Bool(true)));
+    let timeline = it["timeline"].as_array().expect("a list");
+    let mut nodes = timeline.iter().filter(|it| it["action"] == "register");
+    let at_home = |it: &Value| {
+        it["object"].as_str().is_some_and(|it| it.ends_with(".eu-west-1.compute.internal"))
+    };
+    assert!(nodes.clone().count() > 0 && nodes.all(at_home), "{timeline:?}");
+}

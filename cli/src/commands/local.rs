@@ -80,10 +80,10 @@ pub struct Args {
     pub faults: String,
 
     /// What can be bought, in the catalog's plain form; used as it is
-    #[arg(long, value_name = "FILE", conflicts_with = "region")]
+    #[arg(long, value_name = "FILE")]
     pub catalog: Option<PathBuf>,
 
-    /// The region whose built-in facts are sold
+    /// The region of the account; without --catalog its built-in facts are sold
     #[arg(long, default_value = "us-east-1", value_name = "REGION")]
     pub region: String,
 

@@ -439,8 +439,14 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         Ok(types.iter().map(|it| (**it).clone()).collect())
     }
 
-    /// Brings claims of an attempt further that this run did not begin.
-    pub async fn resume(&self, id: &str, claims: Vec<Claim>) -> Result<Resumed, Trouble> {
+    /// Brings claims of an attempt further that this run did not begin. Unless they were `handed_over`, the bridge merely
+    /// saw them change, as it does while the run that began the attempt waits for EC2.
+    pub async fn resume(
+        &self,
+        id: &str,
+        claims: Vec<Claim>,
+        handed_over: bool,
+    ) -> Result<Resumed, Trouble> {
         let mut known = Surroundings::default();
         let Some(stored) = attempt::load(self.state, id).await? else {
             return self.without_record(id, claims).await;
@@ -474,7 +480,15 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                     }
                 }
             }
-            State::Open => next.extend(self.send_again(stored, &held, &mut known).await?),
+            State::Open => {
+                let begun = stored.attempt.created.unwrap_or(Timestamp::UNIX_EPOCH);
+                let answered = begun.saturating_add(LOOK_AGAIN).unwrap_or(self.cx.now);
+                if !handed_over && answered > self.cx.now {
+                    next.extend(names_of(&held, Next::At(answered)));
+                } else {
+                    next.extend(self.send_again(stored, &held, &mut known).await?);
+                }
+            }
             State::Failed | State::Void => released.extend(held),
         }
         Ok(Resumed { next, released })

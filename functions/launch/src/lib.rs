@@ -164,11 +164,15 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
     async fn all(&self, wanted: &BTreeMap<String, Wanted>) -> BTreeMap<String, Next> {
         let mut results: BTreeMap<String, Next> = BTreeMap::new();
         let mut fresh: Vec<Claim> = Vec::new();
-        let mut under_way: BTreeMap<String, Vec<Claim>> = BTreeMap::new();
+        let mut under_way: BTreeMap<String, (Vec<Claim>, bool)> = BTreeMap::new();
         for (name, asked) in wanted {
             match self.cluster.get::<NodeClaim>(&ObjectKey::cluster(name)).await {
                 Ok(Some(claim)) if is_open(&claim) => match attempt::of_claim(&claim) {
-                    Some(id) => under_way.entry(id.to_owned()).or_default().push(claim),
+                    Some(id) => {
+                        let (claims, handed_over) = under_way.entry(id.to_owned()).or_default();
+                        claims.push(claim);
+                        *handed_over |= asked.handed_over;
+                    }
                     // A claim that is being deleted is not launched any more.
                     None if claim.metadata.deleting() => {}
                     None => match self.still_handed_over(&claim, asked) {
@@ -188,9 +192,9 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                 }
             }
         }
-        for (id, claims) in under_way {
+        for (id, (claims, handed_over)) in under_way {
             let names: Vec<String> = claims.iter().map(|it| it.metadata.name.clone()).collect();
-            match self.resume(&id, claims).await {
+            match self.resume(&id, claims, handed_over).await {
                 Ok(resumed) => {
                     results.extend(resumed.next);
                     fresh.extend(resumed.released.into_iter().filter(|it| !it.metadata.deleting()));

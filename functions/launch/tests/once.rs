@@ -276,3 +276,29 @@ fn the_bridge_waits_for_the_hand_over() {
     world.run_batch(&world.bus_batch(&["a-0", "a-1"])).expect("it lives");
     assert_eq!(targets(&world), [2]);
 }
+
+#[test] // aws-capacity 13.2, 20: one call buys; a second look must not repeat it while its answer is on the way
+fn what_the_bridge_sees_meanwhile_is_not_asked_for_again() {
+    // The run that began dies, or still waits, with its request sent.
+    let begun = |steps: usize| {
+        let world = World::new(1);
+        world.set_now(at(20));
+        world.budget.set(Some(steps));
+        let _ = world.run_batch(&world.message(&["a-0"]));
+        world.budget.set(None);
+        world
+    };
+    let has_bought = |world: &World| calls(world).iter().any(|it| it.0 == "CreateFleet");
+    let world = (1..200).map(begun).find(has_bought).expect("it buys");
+    let n_fleets = || calls(&world).iter().find(|it| it.0 == "CreateFleet").map_or(0, |it| it.1);
+    let before = n_fleets();
+    world.set_now(at(21));
+    world.run_batch(&world.bus_batch(&["a-0"])).expect("it lives");
+    assert_eq!(n_fleets(), before, "the first run may still wait for the answer");
+    let wake = world.fake.sent.borrow().last().map(|it| (it.1.keys.len(), it.2.as_secs()));
+    assert_eq!(wake, Some((1, 4)), "5 s after the attempt began");
+    world.set_now(at(25));
+    world.run_batch(&world.batch(&["a-0"], "Wake", 0)).expect("it lives");
+    assert_eq!(n_fleets(), before + 1);
+    assert_once(&world, "asked again in time");
+}
