@@ -41,6 +41,9 @@ use crate::{
 /// Pods that have a place and are still waiting are looked at again after this time: a placement can come to nothing
 /// when other pods are bound first.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+/// Pods without a place are looked at again after this time, should the change that gives them one have gone unnoticed:
+/// a read that lags behind shows no pods, and then nobody tells of them any more.
+const LOOK_ANYWAY: SignedDuration = SignedDuration::from_mins(5);
 /// Pods that wait for reserved capacity are planned for again after this time. 10 s, as Karpenter's pods come again.
 const DEFERRED: SignedDuration = SignedDuration::from_secs(10);
 /// How soon to look again for claims that no list shows yet.
@@ -390,6 +393,9 @@ async fn wake_later(
         && let Some(expiry) = market.next_expiry
     {
         wake(state, queues, "Unavailable", expiry, depth, cx).await;
+    }
+    if !solution.unschedulable.is_empty() {
+        wake(state, queues, "Unplaced", after(LOOK_ANYWAY), depth, cx).await;
     }
     if !solution.deferred.is_empty() || !solution.unreached.is_empty() || unfinished {
         wake(state, queues, "Deferred", after(DEFERRED), depth, cx).await;

@@ -191,6 +191,21 @@ fn refused_and_hopeless_pods_are_told_apart() {
     );
 }
 
+#[test] // scheduling 9: what has no place is asked for again and again, as Karpenter's pods come again
+fn a_pod_without_a_place_is_looked_at_again() {
+    let fake = world();
+    fake.add_json::<Pod>(pending("huge", "100"));
+    provision(&fake, &pods_pending());
+    let wakes: Vec<(String, i64)> = fake
+        .sent
+        .borrow()
+        .iter()
+        .filter(|it| it.0 == Concern::Provision)
+        .map(|it| (it.1.keys[0].name.clone(), it.2.as_secs()))
+        .collect();
+    assert_eq!(wakes, [("Unplaced".into(), 300)]);
+}
+
 #[test]
 fn a_run_that_cannot_read_comes_again_by_itself() {
     let fake = world();
