@@ -1,53 +1,26 @@
 //! `spokeshave event`: documents, bodies, batches and lists of documents.
 
-use std::{
-    cell::RefCell,
-    fs,
-    io::{self, Write},
-    path::PathBuf,
-    rc::Rc,
-};
+mod common;
 
-use clap::Parser;
+use std::{fs, path::PathBuf};
+
 use serde_json::{Value, json};
-use spokeshave::{Cli, ExitStatus, Failure, Format, Output};
+use spokeshave::{ExitStatus, Failure, Format};
 
-#[derive(Clone, Default)]
-struct Sink(Rc<RefCell<Vec<u8>>>);
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+use crate::common::{Ran, run};
 
 fn events(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../events").join(name);
     path.display().to_string()
 }
 
-/// A file with this text, alone in its own directory so that tests do not meet.
 fn file(name: &str, text: impl AsRef<[u8]>) -> String {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("event");
-    fs::create_dir_all(&folder).expect("a folder");
-    let path = folder.join(name);
-    fs::write(&path, text).expect("written");
-    path.display().to_string()
+    common::file("event", name, text)
 }
 
 fn run_as(format: Format, args: &[&str]) -> (Result<ExitStatus, Failure>, String) {
-    let line = ["spokeshave", "event"].iter().chain(args);
-    let cli = Cli::try_parse_from(line).expect("a valid call");
-    let sink = Sink::default();
-    let out = Output::into_writers(format, Box::new(sink.clone()), Box::new(Sink::default()));
-    let status = cli.command.run(&out);
-    drop(out);
-    let text = String::from_utf8(sink.0.borrow().clone()).expect("text");
-    (status, text)
+    let Ran { status, output, .. } = run(format, &[&["event"], args].concat());
+    (status, output)
 }
 
 fn rows(args: &[&str]) -> Vec<Value> {

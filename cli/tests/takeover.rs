@@ -1,46 +1,21 @@
 //! A cluster as Karpenter leaves it: what it made shows no drift, and what really changed does.
 
-use std::{
-    cell::RefCell,
-    fs,
-    io::{self, Write},
-    path::PathBuf,
-    rc::Rc,
-};
+mod common;
 
-use clap::Parser;
 use serde_json::{Value, json};
-use spokeshave::{Cli, ExitStatus, Format, Output};
+use spokeshave::{ExitStatus, Format};
 
-#[derive(Clone, Default)]
-struct Sink(Rc<RefCell<Vec<u8>>>);
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+use crate::common::run;
 
 fn answer(args: &[&str]) -> Value {
-    let cli = Cli::try_parse_from(["spokeshave"].iter().chain(args)).expect("a valid call");
-    let sink = Sink::default();
-    let out = Output::into_writers(Format::Json, Box::new(sink.clone()), Box::new(Sink::default()));
-    assert_eq!(cli.command.run(&out), Ok(ExitStatus::Answered));
-    drop(out);
-    serde_json::from_slice(&sink.0.borrow()).expect("JSON")
+    let ran = run(Format::Json, args);
+    assert_eq!(ran.status, Ok(ExitStatus::Answered));
+    serde_json::from_str(&ran.output).expect("JSON")
 }
 
 fn file(name: &str, objects: &[&Value]) -> String {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("takeover");
-    fs::create_dir_all(&folder).expect("a folder");
-    let path = folder.join(format!("{name}.json"));
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    fs::write(&path, list.to_string()).expect("written");
-    path.display().to_string()
+    common::file("takeover", &format!("{name}.json"), list.to_string())
 }
 
 const THEN: &str = "2025-01-01T00:00:00Z";

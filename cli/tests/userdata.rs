@@ -1,37 +1,14 @@
 //! `spokeshave userdata` and `spokeshave iam`: exact bytes, and what JSON says beside them.
 
-use std::{
-    cell::RefCell,
-    fs,
-    io::{self, Write},
-    path::PathBuf,
-    rc::Rc,
-};
+mod common;
 
-use clap::Parser;
 use serde_json::{Value, json};
-use spokeshave::{Cli, ExitStatus, Failure, Format, Output};
+use spokeshave::{ExitStatus, Failure, Format};
 
-#[derive(Clone, Default)]
-struct Sink(Rc<RefCell<Vec<u8>>>);
+use crate::common::Ran;
 
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A file with this text, alone in its own directory so that tests do not meet.
 fn file(name: &str, text: &str) -> String {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("userdata");
-    fs::create_dir_all(&folder).expect("a folder");
-    let path = folder.join(name);
-    fs::write(&path, text).expect("written");
-    path.display().to_string()
+    common::file("userdata", name, text)
 }
 
 fn run(format: Format, args: &[&str]) -> (Result<ExitStatus, Failure>, String) {
@@ -41,13 +18,8 @@ fn run(format: Format, args: &[&str]) -> (Result<ExitStatus, Failure>, String) {
 
 /// The same with what goes to standard error.
 fn run_with_notes(format: Format, args: &[&str]) -> (Result<ExitStatus, Failure>, String, String) {
-    let cli = Cli::try_parse_from(["spokeshave"].iter().chain(args)).expect("a valid call");
-    let (sink, notes) = (Sink::default(), Sink::default());
-    let out = Output::into_writers(format, Box::new(sink.clone()), Box::new(notes.clone()));
-    let status = cli.command.run(&out);
-    drop(out);
-    let text = |sink: Sink| String::from_utf8(sink.0.borrow().clone()).expect("text");
-    (status, text(sink), text(notes))
+    let Ran { status, output, notes } = common::run(format, args);
+    (status, output, notes)
 }
 
 const POOL: &str = "apiVersion: karpenter.sh/v1

@@ -1,17 +1,10 @@
 //! Small clusters, the command run on them, and its answer in one line per command and per node left.
 
-use std::{
-    cell::RefCell,
-    fs,
-    io::{self, Write},
-    path::PathBuf,
-    rc::Rc,
-};
-
-use clap::Parser;
 use serde_json::{Value, json};
-use spokeshave::{Cli, ExitStatus, Failure, Format, Output};
+use spokeshave::{ExitStatus, Failure, Format};
 use spokeshave_model::meta::apply_merge_patch;
+
+use crate::common::{self, Ran, file};
 
 /// A Monday.
 pub const NOW: &str = "2026-03-02T12:00:00Z";
@@ -303,19 +296,6 @@ macro_rules! cluster {
 }
 pub(crate) use cluster;
 
-#[derive(Clone, Default)]
-struct Sink(Rc<RefCell<Vec<u8>>>);
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Runs the command and returns what it printed.
 ///
 /// `name` keeps the files of tests apart.
@@ -326,29 +306,18 @@ pub fn run(
     types: &[Value],
     objects: &[Value],
 ) -> (Result<ExitStatus, Failure>, String) {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("disruption").join(name);
-    fs::create_dir_all(&folder).expect("a folder");
-    let write = |file: &str, value: Value| {
-        let path = folder.join(file);
-        fs::write(&path, value.to_string()).expect("written");
-        path.display().to_string()
-    };
+    let folder = format!("disruption/{name}");
+    let write = |name: &str, value: Value| file(&folder, name, value.to_string());
     let cluster =
         write("cluster.json", json!({"apiVersion": "v1", "kind": "List", "items": objects}));
     let catalog = write("catalog.json", json!({"instanceTypes": types}));
-    let mut line = vec!["spokeshave"];
-    line.extend(command);
+    let mut line = command.to_vec();
     line.extend(["--cluster", &cluster, "--catalog", &catalog]);
     if !command.contains(&"--now") {
         line.extend(["--now", NOW]);
     }
-    let cli = Cli::try_parse_from(line).expect("a valid call");
-    let sink = Sink::default();
-    let out = Output::into_writers(format, Box::new(sink.clone()), Box::new(Sink::default()));
-    let status = cli.command.run(&out);
-    drop(out);
-    let text = String::from_utf8(sink.0.borrow().clone()).expect("text");
-    (status, text)
+    let Ran { status, output, .. } = common::run(format, &line);
+    (status, output)
 }
 
 /// The answer of `plan --disruption`.

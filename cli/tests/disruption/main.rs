@@ -4,6 +4,8 @@
 
 mod budgets;
 mod builders;
+#[path = "../common/mod.rs"]
+mod common;
 mod consolidation;
 mod drift;
 mod eligibility;
