@@ -60,10 +60,7 @@ fn without_effect(name: &str, value: &str) -> Result<bool, SettingError> {
         | "KUBE_CLIENT_QPS" | "KUBE_CLIENT_BURST" => {
             value.parse::<i64>().is_err().then_some("must be an integer")
         }
-        "ENABLE_PROFILING"
-        | "DISABLE_CONTROLLER_WARMUP"
-        | "DISABLE_LEADER_ELECTION"
-        | "DISABLE_CLUSTER_STATE_OBSERVABILITY" => {
+        "ENABLE_PROFILING" | "DISABLE_CONTROLLER_WARMUP" | "DISABLE_LEADER_ELECTION" => {
             parse_bool(value).is_none().then_some("must be true or false")
         }
         "LOG_LEVEL" => (!matches!(value, "" | "debug" | "info" | "error"))

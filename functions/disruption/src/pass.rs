@@ -385,7 +385,7 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
 
     fn measure(&self, measures: &[Measure]) {
         for it in measures {
-            self.cx.journal.metric(Metric {
+            self.cx.measure(Metric {
                 name: it.name,
                 value: it.value,
                 unit: it.unit,

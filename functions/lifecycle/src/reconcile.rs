@@ -231,7 +231,9 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
                     self.note_registration(seen, *healthy).await?;
                 }
                 Action::Publish { event, memory } => {
-                    self.cluster.publish((**event).clone(), *memory).await;
+                    if self.cx.tells(event) {
+                        self.cluster.publish((**event).clone(), *memory).await;
+                    }
                 }
                 Action::Count { name, labels } => {
                     let labels: Vec<_> = labels.iter().map(|(k, v)| (*k, v.as_str())).collect();

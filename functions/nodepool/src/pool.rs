@@ -7,7 +7,9 @@ use spokeshave_model::{
     ConditionStatus, EC2NodeClass, NodeClaim, NodePool, Resources,
     conditions::{self, READY},
     core::Node,
-    hash, labels, resources, validation,
+    hash, labels,
+    resources::{self, metric_label},
+    validation,
 };
 use spokeshave_ports::Invocation;
 
@@ -201,7 +203,9 @@ fn registration_health(class: &EC2NodeClass, pool: &mut NodePool, now: Timestamp
 pub fn measure(pool: &NodePool, cx: &Invocation<'_>) {
     let sample = |name: &'static str, amounts: &Resources| {
         for (resource, amount) in amounts.iter() {
-            let labels = [("nodepool", pool.metadata.name.as_str()), ("resource_type", resource)];
+            let resource = metric_label(resource);
+            let labels =
+                [("nodepool", pool.metadata.name.as_str()), ("resource_type", resource.as_str())];
             cx.sample(name, amount.as_f64(), "None", &labels);
         }
     };

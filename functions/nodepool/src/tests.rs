@@ -53,17 +53,15 @@ fn world(change: Value) -> Fake {
 }
 
 fn run(world: &Fake, keys: Value) -> BatchAnswer {
+    run_with(world, keys, &Settings::default())
+}
+
+fn run_with(world: &Fake, keys: Value, settings: &Settings) -> BatchAnswer {
     let body = json!({"reason": "test", "keys": keys}).to_string();
     let record = SqsRecord { message_id: "m".into(), body, ..SqsRecord::default() };
-    let settings = Settings::default();
     let now = world.now.get();
-    let cx = Invocation {
-        concern: Concern::Nodepool,
-        now,
-        deadline: now,
-        settings: &settings,
-        journal: world,
-    };
+    let cx =
+        Invocation { concern: Concern::Nodepool, now, deadline: now, settings, journal: world };
     block_on(handle(&SqsBatch { records: vec![record] }, world, world, &cx))
 }
 
@@ -263,4 +261,23 @@ fn a_body_that_cannot_be_read_is_dropped_alone() {
         SqsBatch { records: vec![record("bad", "{"), record("good", "{\"reason\":\"x\"}")] };
     assert_eq!(block_on(handle(&batch, &world, &world, &cx)), BatchAnswer::done());
     assert_eq!(condition(&world, "Ready").0, ConditionStatus::True);
+}
+
+#[test] // scheduling 24; lifecycle 33
+fn limits_are_measured_by_resource_unless_that_is_switched_off() {
+    let limits = json!({"spec": {"limits": {"cpu": "1500m", "ephemeral-storage": "2Gi"}}});
+    let measured = world(limits.clone());
+    run(&measured, only_pool());
+    assert_eq!(
+        measured.samples("karpenter_nodepools_limit"),
+        [
+            "karpenter_nodepools_limit{nodepool=p,resource_type=cpu} 1.5",
+            "karpenter_nodepools_limit{nodepool=p,resource_type=ephemeral_storage} 2147483648"
+        ]
+    );
+    let silent = world(limits);
+    let settings = Settings { disable_cluster_state_observability: true, ..Settings::default() };
+    run_with(&silent, only_pool(), &settings);
+    assert_eq!(silent.samples("karpenter_nodepools_limit"), Vec::<String>::new());
+    assert_eq!(read(&silent), read(&measured), "what is written does not depend on it");
 }

@@ -388,7 +388,9 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                 self.cx.decide(Decision::new("delete", format!("Node/{key}"), *why));
             }
             Action::Publish { event, memory } => {
-                self.cluster.publish((**event).clone(), *memory).await;
+                if self.cx.tells(event) {
+                    self.cluster.publish((**event).clone(), *memory).await;
+                }
             }
             Action::Count { name, labels } => {
                 let labels: Vec<_> = labels.iter().map(|(k, v)| (*k, v.as_str())).collect();

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use spokeshave_model::{CapacityType, labels};
-
 use crate::{
     candidates::{Candidate, Survey},
     cluster::Policy,
-    costs::{NODE_BASE_COST, node_price},
+    costs::NODE_BASE_COST,
     eligibility::Class,
+    gauges::claim_price,
 };
 
 /// Saving may weigh half as much as disruption: 1/k with k = 2. Source: Karpenter's design of the policy.
@@ -88,17 +87,7 @@ pub fn totals(survey: &Survey<'_>) -> BTreeMap<String, Totals> {
         if qualified {
             *candidates_cost += facts.price;
         }
-        let Some(claim) = &node.claim else { continue };
-        let label = |key| claim.metadata.label(key);
-        let types = survey.view.pools.get(label(labels::NODEPOOL).unwrap_or_default());
-        let it = types
-            .zip(label(labels::INSTANCE_TYPE))
-            .and_then(|(pool, name)| pool.instance_type(name));
-        totals.cost += node_price(
-            it.map(AsRef::as_ref),
-            label(labels::ZONE),
-            label(labels::CAPACITY_TYPE).and_then(CapacityType::parse),
-        );
+        totals.cost += claim_price(survey.view, node);
     }
     by_pool
         .into_iter()

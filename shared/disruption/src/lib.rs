@@ -16,6 +16,7 @@ pub mod command;
 pub mod consolidation;
 pub mod costs;
 pub mod eligibility;
+pub mod gauges;
 pub mod memory;
 pub mod methods;
 pub mod notices;

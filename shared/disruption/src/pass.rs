@@ -9,6 +9,7 @@ use crate::{
     balanced,
     candidates::Survey,
     command::{Command, Method},
+    gauges::gauges,
     memory::{Memory, Search, fingerprint},
     methods::{self, Found, Rules, Stopwatch},
     notices::{Measure, Notice},
@@ -53,6 +54,7 @@ pub fn run(
 ) -> Outcome {
     let mut outcome = Outcome { memory: memory.clone(), ..Outcome::default() };
     outcome.notices = survey.do_not_disrupt_notices();
+    outcome.measures = gauges(survey.view);
     let totals = balanced::totals(survey);
     let rules = Rules {
         spot_to_spot: survey.view.settings.gates.spot_to_spot_consolidation,

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{
     ConditionStatus, NodeClaim, NodePool, Taint, conditions, core::Node, labels,
 };
-use spokeshave_ports::{Precondition, cluster::KubeEvent};
+use spokeshave_ports::{Precondition, cluster::KubeEvent, observability::TRANSITIONED};
 
 use crate::{
     Action,
@@ -449,7 +449,7 @@ pub fn transitions(old: &NodeClaim, new: &NodeClaim) -> Vec<Action> {
         });
         let Some(before) = before else { continue };
         let mut text = format!(
-            "Status condition transitioned, Type: {}, Status: {:?} -> {:?}, Reason: {}",
+            "{TRANSITIONED}, Type: {}, Status: {:?} -> {:?}, Reason: {}",
             condition.type_, before.status, condition.status, condition.reason
         );
         if !condition.message.is_empty() {

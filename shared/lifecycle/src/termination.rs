@@ -12,7 +12,7 @@ use spokeshave_model::{
     labels,
     pod_classes::disrupted_taint,
 };
-use spokeshave_ports::{Precondition, cluster::KubeEvent};
+use spokeshave_ports::{Precondition, cluster::KubeEvent, observability};
 
 use crate::{
     Action, claim,
@@ -267,7 +267,7 @@ fn release_claim(claim: &NodeClaim, deleted_at: Timestamp, act: &mut Act<'_>, no
         ],
     });
     act.finish.push(ended(metrics::CLAIM_ENDED_SECONDS, deleted_at, now));
-    act.finish.push(finalized(KubeEvent::on(claim, false, "Finalized", FINALIZED)));
+    act.finish.push(finalized(KubeEvent::on(claim, false, observability::FINALIZED, FINALIZED)));
 }
 
 const FINALIZED: &str = "Finalized karpenter.sh/termination";
@@ -576,7 +576,7 @@ fn release_node(node: &Node, deleted_at: Timestamp, act: &mut Act<'_>, now: Time
         labels: vec![("nodepool", pool)],
     });
     act.finish.push(ended(metrics::NODE_ENDED_SECONDS, deleted_at, now));
-    act.finish.push(finalized(KubeEvent::on(node, false, "Finalized", FINALIZED)));
+    act.finish.push(finalized(KubeEvent::on(node, false, observability::FINALIZED, FINALIZED)));
 }
 
 /// Why pods are evicted, for their events and metrics: the reason of a running command, else `Forceful Termination`.

@@ -18,6 +18,11 @@ pub const NODES: &str = "nodes";
 #[serde(transparent)]
 pub struct Resources(pub BTreeMap<String, Quantity>);
 
+/// A resource as metric labels spell it: in lower case, with `_` for `-`. Source: Karpenter 1.x.
+pub fn metric_label(resource: &str) -> String {
+    resource.to_lowercase().replace('-', "_")
+}
+
 impl Resources {
     /// Nothing.
     pub const fn new() -> Self {

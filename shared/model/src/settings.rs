@@ -90,6 +90,8 @@ pub struct Settings {
     pub interruption_queue: String,
     pub reserved_enis: i64,
     pub disable_dry_run: bool,
+    /// Neither gauges of nodes and NodePools nor the status metrics and events of NodeClaims, NodePools and Nodes.
+    pub disable_cluster_state_observability: bool,
     pub enable_zonal_shift: bool,
     pub ami_refresh_interval: SignedDuration,
     pub subnet_refresh_interval: SignedDuration,
@@ -119,6 +121,7 @@ impl Default for Settings {
             interruption_queue: String::new(),
             reserved_enis: 0,
             disable_dry_run: false,
+            disable_cluster_state_observability: false,
             enable_zonal_shift: false,
             ami_refresh_interval: SignedDuration::from_mins(1),
             subnet_refresh_interval: SignedDuration::from_mins(1),
@@ -192,6 +195,9 @@ impl Settings {
                     .ok_or_else(|| wrong("reserved-enis must be an integer >= 0"))?;
             }
             "DISABLE_DRY_RUN" => self.disable_dry_run = boolean()?,
+            "DISABLE_CLUSTER_STATE_OBSERVABILITY" => {
+                self.disable_cluster_state_observability = boolean()?;
+            }
             "ENABLE_ZONAL_SHIFT" => self.enable_zonal_shift = boolean()?,
             "AMI_REFRESH_INTERVAL" => self.ami_refresh_interval = duration(60)?,
             "SUBNET_REFRESH_INTERVAL" => self.subnet_refresh_interval = duration(60)?,

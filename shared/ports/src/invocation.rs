@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use spokeshave_model::Settings;
 
-use crate::{AwsError, Concern};
+use crate::{AwsError, Concern, cluster::KubeEvent, observability};
 
 /// One decision: becomes one JSON log line, and one line of the timeline in `local`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -110,6 +110,19 @@ impl Invocation<'_> {
         labels: &[(&'static str, &str)],
     ) {
         let labels = labels.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
-        self.journal.metric(Metric { name, value, unit, labels });
+        self.measure(Metric { name, value, unit, labels });
+    }
+
+    /// Records a sample, unless it is one that the settings switch off.
+    pub fn measure(&self, metric: Metric) {
+        let off = self.settings.disable_cluster_state_observability;
+        if !off || !observability::is_state_metric(metric.name) {
+            self.journal.metric(metric);
+        }
+    }
+
+    /// Whether the settings let this event be published.
+    pub fn tells(&self, event: &KubeEvent) -> bool {
+        !self.settings.disable_cluster_state_observability || !observability::is_state_event(event)
     }
 }

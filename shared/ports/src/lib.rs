@@ -12,6 +12,7 @@ pub mod facts;
 #[cfg(feature = "fake")]
 pub mod fake;
 pub mod invocation;
+pub mod observability;
 pub mod queues;
 pub mod stack;
 pub mod state;

@@ -119,6 +119,12 @@ pub const ALL: &[Described] = &[
         "DisableDryRun",
         "No dry runs of CreateFleet, RunInstances and CreateLaunchTemplate when an EC2NodeClass is validated",
     ),
+    described(
+        "DISABLE_CLUSTER_STATE_OBSERVABILITY",
+        "false",
+        "",
+        "No gauges of nodes and NodePools, and no status metrics and events of NodeClaims, NodePools and Nodes",
+    ),
     described("ENABLE_ZONAL_SHIFT", "false", "", "Accepted for compatibility"),
     described("AMI_REFRESH_INTERVAL", "1m", "", "How often images are resolved anew, at least 60s"),
     described(

@@ -1,0 +1,122 @@
+//! What every pass can say of the cluster as a whole: how full its nodes are, and what its pools cost (lifecycle 33).
+//!
+//! DIFFERENCE: the gauges of each single node and pod are left out. Each would be a metric of its own in CloudWatch, and
+//! each metric is paid for.
+
+use std::collections::BTreeMap;
+
+use spokeshave_model::{CapacityType, Quantity, Resources, labels, resources::metric_label};
+use spokeshave_scheduling::requests::pod_requests;
+
+use crate::{
+    cluster::{StateNode, View},
+    costs::node_price,
+    notices::Measure,
+};
+
+/// The gauges, sorted by name and label. Nothing is said of a resource that no node offers.
+pub fn gauges(view: &View) -> Vec<Measure> {
+    let mut measures = utilization(view);
+    measures.extend(costs(view).into_iter().map(|(pool, cost)| {
+        Measure::gauge("karpenter_nodepools_cost_total", cost, &[("nodepool", pool)])
+    }));
+    measures
+}
+
+/// Requests of the pods on nodes, in per cent of what the nodes offer to pods.
+fn utilization(view: &View) -> Vec<Measure> {
+    let (mut offered, mut requested) = (Resources::default(), Resources::default());
+    for state in &view.nodes {
+        let Some(node) = &state.node else { continue };
+        offered.add(&node.status.allocatable);
+        for pod in state.pods.iter().filter(|it| !it.is_terminal()) {
+            requested.add(&pod_requests(pod));
+        }
+    }
+    let gauge = |(name, offered): (&str, Quantity)| {
+        let share = requested.get(name).as_f64() / offered.as_f64() * 100.0;
+        let resource = metric_label(name);
+        let labels = [("resource_type", resource.as_str())];
+        Measure::gauge("karpenter_cluster_utilization_percent", share, &labels)
+    };
+    offered.iter().filter(|(_, offered)| offered.as_f64() > 0.0).map(gauge).collect()
+}
+
+/// Dollars per hour by pool. A claim counts from its launch on, since its labels say then what was bought; one whose
+/// offering is not known costs nothing.
+fn costs(view: &View) -> BTreeMap<&str, f64> {
+    let mut costs: BTreeMap<&str, f64> =
+        view.pools.keys().map(|name| (name.as_str(), 0.0)).collect();
+    for state in &view.nodes {
+        if let Some(cost) = costs.get_mut(state.pool()) {
+            *cost += claim_price(view, state);
+        }
+    }
+    costs
+}
+
+/// Dollars per hour that the claim of a node costs by its own labels.
+pub(crate) fn claim_price(view: &View, state: &StateNode) -> f64 {
+    let Some(claim) = &state.claim else { return 0.0 };
+    let label = |key| claim.metadata.label(key);
+    let pool = view.pools.get(label(labels::NODEPOOL).unwrap_or_default());
+    let instance_type =
+        pool.zip(label(labels::INSTANCE_TYPE)).and_then(|(pool, name)| pool.instance_type(name));
+    node_price(
+        instance_type.map(AsRef::as_ref),
+        label(labels::ZONE),
+        label(labels::CAPACITY_TYPE).and_then(CapacityType::parse),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures::{node, on_demand, pool, view};
+
+    fn told(view: &View) -> Vec<String> {
+        let text = |it: Measure| format!("{} {} {}", it.name, it.labels[0].1, it.value);
+        gauges(view).into_iter().map(text).collect()
+    }
+
+    #[test] // lifecycle 33.1, case 7
+    fn requests_are_set_against_what_nodes_offer() {
+        let offers = json!({"status": {"allocatable": {"cpu": "4", "ephemeral-storage": "20Gi", "pods": "0"}}});
+        let asks = |phase: &str| {
+            json!({"status": {"phase": phase},
+                "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}})
+        };
+        let types = [on_demand("m.large", 0.25)];
+        let one = node("n1", "p", "m.large", "on-demand")
+            .node_is(offers)
+            .pod("running", asks("Running"))
+            .pod("done", asks("Succeeded"));
+        let cluster = view(vec![pool("p", &types, json!({}))], vec![one.build()]);
+        assert_eq!(
+            told(&cluster),
+            [
+                "karpenter_cluster_utilization_percent cpu 25",
+                "karpenter_cluster_utilization_percent ephemeral_storage 0",
+                "karpenter_nodepools_cost_total p 0.25",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_pool_costs_what_its_claims_cost() {
+        let types = [on_demand("m.large", 0.25), on_demand("m.xlarge", 0.5)];
+        let nodes = [("n1", "p", "m.large"), ("n2", "p", "m.xlarge"), ("n3", "q", "gone.large")];
+        let nodes = nodes.map(|(name, pool, it)| node(name, pool, it, "on-demand").build());
+        let pools = ["p", "q", "unused"].map(|it| pool(it, &types, json!({})));
+        assert_eq!(
+            told(&view(pools.into(), nodes.into())),
+            [
+                "karpenter_nodepools_cost_total p 0.75",
+                "karpenter_nodepools_cost_total q 0",
+                "karpenter_nodepools_cost_total unused 0",
+            ]
+        );
+    }
+}
