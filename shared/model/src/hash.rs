@@ -191,12 +191,18 @@ fn timestamp(at: Timestamp) -> u64 {
     Struct::new("Time").field("Time", Some(fnv(&bytes))).pointed_to()
 }
 
+/// The family as it is hashed: what `spec.amiFamily` says, though it may be none of ours, else what the alias says.
+fn family(class: &EC2NodeClass) -> &str {
+    let inferred = || class.spec.ami_family().as_str();
+    class.spec.ami_family.as_deref().unwrap_or_else(inferred)
+}
+
 /// The hash of an EC2NodeClass, version `v6`, in decimal. `ca` is the cluster's CA bundle as one text: the base64 that
 /// `DescribeCluster` returns, or `CLUSTER_CA_BUNDLE` verbatim; empty when unknown.
 pub fn ec2_node_class(class: &EC2NodeClass, ca: &str) -> String {
     let parts = [
         class_spec(&class.spec, None).pointed_to(),
-        text(class.spec.ami_family().as_str()),
+        text(family(class)),
         text(ca),
         text(&kubelet::canonical(class.spec.kubelet.as_ref())),
     ];
@@ -212,11 +218,7 @@ pub fn ec2_node_class_v5(class: &EC2NodeClass, ca: &str) -> Option<String> {
         Some(Some(hash)) => Some(hash),
         None => None,
     };
-    let parts = [
-        class_spec(&class.spec, kubelet).pointed_to(),
-        text(class.spec.ami_family().as_str()),
-        text(ca),
-    ];
+    let parts = [class_spec(&class.spec, kubelet).pointed_to(), text(family(class)), text(ca)];
     Some(list(parts).to_string())
 }
 

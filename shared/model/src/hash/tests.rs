@@ -330,6 +330,16 @@ fn v4_is_v5_without_the_bundle() {
     assert_eq!(ec2_node_class_v4(&class), Some(list(parts).to_string()));
 }
 
+#[test] // api 17.3, part 2; 10.4: the family is what amiFamily says
+fn a_family_that_is_none_of_ours_is_hashed_as_it_is() {
+    let hash = |family: &str| -> u64 {
+        let class = minimal_class(&json!({"amiFamily": family}));
+        ec2_node_class(&class, "").parse().expect("a number")
+    };
+    assert_eq!(hash("Custom"), 11_632_254_376_251_201_102);
+    assert_eq!(hash("Ubuntu") ^ hash("Custom"), text("Ubuntu") ^ text("Custom"));
+}
+
 #[test] // aws-nodeclass 17, case 8
 fn primitives() {
     for (value, want) in [
