@@ -344,3 +344,75 @@ fn a_region_goes_with_a_catalog() {
     };
     assert!(nodes.clone().count() > 0 && nodes.all(at_home), "{timeline:?}");
 }
+
+#[test] // scheduling 5: a claim that names its volume is bound by the cluster, and counts where the volume is
+fn pods_follow_volumes_that_are_there() {
+    let manifests = input("getting-started.yaml");
+    let pod = write(
+        "volume.yaml",
+        r#"
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: there}
+spec:
+  csi: {driver: ebs.csi.aws.com, volumeHandle: vol-1}
+  nodeAffinity:
+    required:
+      nodeSelectorTerms:
+        - matchExpressions: [{key: topology.kubernetes.io/zone, operator: In, values: [us-east-1b]}]
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: there}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: reader}
+spec:
+  containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+"#,
+    );
+    let (status, it) = answer(&["--manifests", &manifests, &pod]);
+    assert_eq!(status, 0);
+    assert_eq!(it["pods"], serde_json::json!({"running": 6, "pending": 0}), "{}", it["pending"]);
+    let claims = it["nodeClaims"].as_array().expect("a list");
+    assert!(claims.iter().any(|it| it["zone"] == "us-east-1b"), "{claims:?}");
+}
+
+#[test] // a StatefulSet's pod comes back to its volume, whose claim was bound when it ran first
+fn pods_come_back_to_their_volumes() {
+    let manifests = input("getting-started.yaml");
+    let set = |replicas: u32| {
+        format!(
+            r#"
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {{name: zonal}}
+provisioner: ebs.csi.aws.com
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {{name: db}}
+spec:
+  serviceName: db
+  replicas: {replicas}
+  selector: {{matchLabels: {{app: db}}}}
+  template:
+    metadata: {{labels: {{app: db}}}}
+    spec:
+      containers: [{{name: c, image: i, resources: {{requests: {{cpu: "7"}}}}}}]
+  volumeClaimTemplates:
+    - metadata: {{name: data}}
+      spec: {{accessModes: [ReadWriteOnce], storageClassName: zonal, resources: {{requests: {{storage: 1Gi}}}}}}
+"#
+        )
+    };
+    let (one, none) = (write("set-one.yaml", &set(1)), write("set-none.yaml", &set(0)));
+    let (away, back) = (format!("5m={none}"), format!("20m={one}"));
+    let (status, it) = answer(&["--manifests", &manifests, &one, "--at", &away, "--at", &back]);
+    assert_eq!(status, 0);
+    assert_eq!(it["pods"], serde_json::json!({"running": 6, "pending": 0}), "{}", it["pending"]);
+}

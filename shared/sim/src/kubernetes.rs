@@ -191,6 +191,7 @@ pub fn reconcile(world: &mut Inner) {
         daemons(world);
     }
     if todo.schedule {
+        kubelet::bind_claims(world);
         agents(world);
         schedule(world);
     }

@@ -21,6 +21,8 @@ use crate::{
     world::{Happening, Inner},
 };
 
+/// The annotation without which schedulers take no claim for bound.
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// Milliseconds from binding to running: image pulls included.
 const POD_START: u64 = 2_500;
 
@@ -149,7 +151,7 @@ pub(super) fn volumes(world: &mut Inner, key: &ObjectKey, node: &str) {
             make_volume(world, &claim, &volume, &zone, &driver);
             world.store.update::<PersistentVolumeClaim>(&claim_key, now, |it| {
                 it.spec.volume_name.clone_from(&volume);
-                it.status.phase = "Bound".into();
+                completed(it);
             });
         }
         let attachment = VolumeAttachment {
@@ -165,6 +167,41 @@ pub(super) fn volumes(world: &mut Inner, key: &ObjectKey, node: &str) {
         if world.store.get::<VolumeAttachment>(&attachment.key()).is_none() {
             world.store.create(attachment, now);
         }
+    }
+}
+
+/// What the controller of volumes writes last: the claim and its volume are bound to each other.
+fn completed(claim: &mut PersistentVolumeClaim) {
+    claim.metadata.annotations.insert(BIND_COMPLETED.into(), "yes".into());
+    claim.status.phase = "Bound".into();
+}
+
+/// Binds claims that name a volume which is there, and which no other claim has.
+pub(super) fn bind_claims(world: &mut Inner) {
+    let now = world.now;
+    let named: Vec<_> = world
+        .store
+        .list::<PersistentVolumeClaim>()
+        .filter(|it| !it.spec.volume_name.is_empty())
+        .filter(|it| it.metadata.annotation(BIND_COMPLETED).is_none())
+        .collect();
+    for claim in named {
+        let volume = ObjectKey::cluster(&claim.spec.volume_name);
+        let Some(found) = world.store.get::<PersistentVolume>(&volume) else { continue };
+        let ours = |it: &ClaimRef| {
+            (&it.namespace, &it.name) == (&claim.metadata.namespace, &claim.metadata.name)
+        };
+        if !found.spec.claim_ref.as_ref().is_none_or(ours) {
+            continue;
+        }
+        world.store.update::<PersistentVolume>(&volume, now, |it| {
+            it.spec.claim_ref = Some(ClaimRef {
+                namespace: claim.metadata.namespace.clone(),
+                name: claim.metadata.name.clone(),
+                uid: claim.metadata.uid.clone(),
+            });
+        });
+        world.store.update::<PersistentVolumeClaim>(&claim.key(), now, completed);
     }
 }
 
