@@ -141,7 +141,8 @@ pub(crate) async fn scale(
             cx.decide(Decision::new("skip", pool.reference(), "nodepool node limit reached"));
         }
         for _ in 0..change.create {
-            let mut claim = claim_of_pool(pool, &hash::node_pool(pool));
+            let mut claim =
+                claim_of_pool(pool, &hash::node_pool(pool), |from, to| draws.number(from, to));
             claim.metadata.name = format!("{}{}", claim.metadata.generate_name, draws.suffix());
             claims.push(claim);
         }

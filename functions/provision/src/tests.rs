@@ -294,6 +294,29 @@ fn static_pools_keep_their_size() {
     assert_eq!(run(0, None, &busy).1.len(), 3);
 }
 
+#[test] // api 7: resolved custom keys, on static pools too; what they lack would be drift at once
+fn static_claims_carry_the_labels_their_pool_asks_for() {
+    let fake = world();
+    fake.add_json::<NodePool>(json!({"metadata": {"name": "fixed", "uid": "fixed-uid"},
+        "spec": {"replicas": 2, "template": {"spec": {"terminationGracePeriod": "1h", "nodeClassRef":
+            {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}, "requirements": [
+            {"key": "team", "operator": "In", "values": ["b", "a"]},
+            {"key": "shard", "operator": "Gte", "values": ["3"]},
+            {"key": "shard", "operator": "Lte", "values": ["4"]}]}}},
+        "status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": null,
+            "reason": "Ready", "message": ""}]}}));
+    let work = Work::new("NodePoolReady", Vec::new());
+    provision_with(&fake, &work, &gates("StaticCapacity=true"));
+    let created = claims(&fake);
+    assert_eq!(created.len(), 2);
+    for claim in created {
+        assert_eq!(claim.metadata.label("team"), Some("a"));
+        assert!(matches!(claim.metadata.label("shard"), Some("3" | "4")));
+        let grace = claim.spec.termination_grace_period.as_ref().map(|it| it.0.as_str());
+        assert_eq!(grace, Some("1h0m0s"));
+    }
+}
+
 #[test] // scheduling 22: without the gate nothing is scaled
 fn static_pools_need_their_gate() {
     let fake = world();

@@ -116,9 +116,11 @@ impl<'a> Scheduler<'a> {
 /// The claim that the template of a static pool makes.
 pub fn template(view: &View, pool: &str) -> Option<NewClaim> {
     let it = view.pools.get(pool)?;
+    let mut seed = Seed::new(view.now);
+    seed.add(pool);
     Some(NewClaim {
         pool: pool.to_owned(),
-        claim: claim_of_pool(&it.nodepool, &it.hash),
+        claim: claim_of_pool(&it.nodepool, &it.hash, |from, to| seed.draw(from, to)),
         ..NewClaim::default()
     })
 }

@@ -6,6 +6,7 @@ use spokeshave_model::{
     CapacityType, InstanceType, NodeClaim, NodePool, ObjectKey, Offering, Operator, OwnerReference,
     Quantity, Requirement, Requirements, Resources,
     core::Pod,
+    duration::PlainDuration,
     labels,
     node_claim::{NodeClaimSpec, ResourceRequirements},
     node_pool::NodeClaimTemplate,
@@ -75,23 +76,13 @@ impl PlannedClaim {
     /// The labels that the NodeClaim object gets: those of the pool, and a concrete value for every custom key.
     ///
     /// `draw` gives a number from its (inclusive) range, for keys that only have to exist.
-    pub fn claim_labels(&self, mut draw: impl FnMut(i64, i64) -> i64) -> BTreeMap<String, String> {
-        let mut all = Template::labels(&self.nodepool);
-        for requirement in self.requirements.iter() {
-            let key = requirement.key.as_str();
-            if labels::is_well_known(key) || SIMULATED.contains(&key) || all.contains_key(key) {
-                continue;
-            }
-            if let Some(value) = any(requirement, &mut draw) {
-                all.insert(key.to_owned(), value);
-            }
-        }
-        all
+    pub fn claim_labels(&self, draw: impl FnMut(i64, i64) -> i64) -> BTreeMap<String, String> {
+        with_custom_labels(Template::labels(&self.nodepool), &self.requirements, draw)
     }
 
     /// The object to create (`spec` scheduling 15). `draw`: see [`Self::claim_labels`].
     pub fn to_node_claim(&self, draw: impl FnMut(i64, i64) -> i64) -> NodeClaim {
-        let mut claim = claim_of_pool(&self.nodepool, &self.hash);
+        let mut claim = unlabelled_claim(&self.nodepool, &self.hash);
         claim.metadata.labels = self.claim_labels(draw);
         let relaxed = if self.min_values_relaxed { "true" } else { "false" };
         let annotations = &mut claim.metadata.annotations;
@@ -134,12 +125,42 @@ pub fn allows(requirements: &Requirements, offering: &Offering) -> bool {
         }
 }
 
-/// The claim that a pool's template alone makes: what static pools create (`spec` scheduling 22).
-pub fn claim_of_pool(pool: &NodePool, hash: &str) -> NodeClaim {
+/// `all`, and a concrete value for every custom key of `requirements`: what nodes are later held against the pool's requirements by.
+fn with_custom_labels(
+    mut all: BTreeMap<String, String>,
+    requirements: &Requirements,
+    mut draw: impl FnMut(i64, i64) -> i64,
+) -> BTreeMap<String, String> {
+    for requirement in requirements.iter() {
+        let key = requirement.key.as_str();
+        if labels::is_well_known(key) || SIMULATED.contains(&key) || all.contains_key(key) {
+            continue;
+        }
+        if let Some(value) = any(requirement, &mut draw) {
+            all.insert(key.to_owned(), value);
+        }
+    }
+    all
+}
+
+/// The claim that a pool's template alone makes: what static pools create (`spec` scheduling 22, api 7).
+///
+/// `draw`: see [`PlannedClaim::claim_labels`].
+pub fn claim_of_pool(pool: &NodePool, hash: &str, draw: impl FnMut(i64, i64) -> i64) -> NodeClaim {
+    let mut claim = unlabelled_claim(pool, hash);
+    let mut requirements = Requirements::from_api(&pool.spec.template.spec.requirements);
+    let labels = Template::labels(pool);
+    requirements.add_all(&Requirements::from_labels(&labels));
+    claim.spec.requirements = requirements.to_api();
+    claim.metadata.labels = with_custom_labels(labels, &requirements, draw);
+    claim
+}
+
+/// What all claims of a pool have in common; durations as Karpenter writes them (`spec` api 2).
+fn unlabelled_claim(pool: &NodePool, hash: &str) -> NodeClaim {
     let NodeClaimTemplate { metadata, spec } = &pool.spec.template;
     let mut claim = NodeClaim::default();
     claim.metadata.generate_name = format!("{}-", pool.metadata.name);
-    claim.metadata.labels = Template::labels(pool);
     claim.metadata.annotations = metadata.annotations.clone().into_inner();
     let annotations = &mut claim.metadata.annotations;
     annotations.insert(labels::NODEPOOL_HASH.to_owned(), hash.to_owned());
@@ -152,16 +173,17 @@ pub fn claim_of_pool(pool: &NodePool, hash: &str) -> NodeClaim {
         controller: None,
         block_owner_deletion: Some(true),
     }];
-    let mut requirements = Requirements::from_api(&spec.requirements);
-    requirements.add_all(&Requirements::from_labels(&claim.metadata.labels));
     claim.spec = NodeClaimSpec {
         node_class_ref: spec.node_class_ref.clone(),
-        requirements: requirements.to_api(),
+        requirements: Vec::new(),
         resources: ResourceRequirements::default(),
         taints: spec.taints.clone().into_inner(),
         startup_taints: spec.startup_taints.clone().into_inner(),
         expire_after: spec.expire_after.clone(),
-        termination_grace_period: spec.termination_grace_period.clone(),
+        termination_grace_period: spec
+            .termination_grace_period
+            .as_ref()
+            .map(PlainDuration::normalized),
     };
     claim
 }
