@@ -428,7 +428,7 @@ fn a_class_goes_after_its_claims() {
     );
 }
 
-#[test] // aws-nodeclass 17, cases 11 and 13
+#[test] // aws-nodeclass 17, cases 11 and 13; api 17, cases 3 and 10
 fn a_new_formula_drifts_nobody() {
     let world = World::new();
     world.add_class(json!({}));

@@ -79,7 +79,7 @@ fn only_pool() -> Value {
     json!([{"kind": "NodePool", "name": "p"}])
 }
 
-#[test] // lifecycle 12.1, case 2
+#[test] // lifecycle 12.1, case 2; scheduling 19, case 5
 fn a_new_pool_becomes_ready() {
     let world = world(json!({}));
     assert_eq!(run(&world, only_pool()), BatchAnswer::done());
@@ -133,7 +133,7 @@ fn counts_what_is_there_to_stay() {
     assert_eq!(status.nodes, Some(1));
 }
 
-#[test] // lifecycle 12.1, cases 3 to 5
+#[test] // lifecycle 12.1, cases 3 to 5; scheduling 19, case 1
 fn the_class_decides_readiness() {
     use ConditionStatus::{False, True};
     for (class, expected) in [
@@ -193,7 +193,7 @@ fn claims_move_to_the_hash_version_before_the_pool() {
     assert_eq!(read(&world).metadata.annotation(labels::NODEPOOL_HASH), Some(HASH));
 }
 
-#[test] // api 4, cases 4 and 18
+#[test] // api 4, cases 4 and 18; scheduling 19, case 3
 fn an_invalid_pool_is_not_ready_and_an_edit_forgets_outcomes() {
     let world = world(json!({}));
     run(&world, only_pool());
@@ -280,4 +280,186 @@ fn limits_are_measured_by_resource_unless_that_is_switched_off() {
     run_with(&silent, only_pool(), &settings);
     assert_eq!(silent.samples("karpenter_nodepools_limit"), Vec::<String>::new());
     assert_eq!(read(&silent), read(&measured), "what is written does not depend on it");
+}
+
+/// The pool with a change laid in, as the API server would store an edit.
+fn edit(world: &Fake, change: &Value) {
+    let mut edited = serde_json::to_value(read(world)).expect("writes");
+    spokeshave_model::meta::apply_merge_patch(&mut edited, change);
+    world.add_json::<NodePool>(edited);
+}
+
+#[test] // api 17.4: what users write into our annotations is overwritten; api 17, case 6; api 11, case 1
+fn the_hash_follows_the_template_alone() {
+    let forged = json!({"metadata": {"annotations": {"karpenter.sh/nodepool-hash": "x",
+        "karpenter.sh/nodepool-hash-version": "v3", "mine": "kept"}}});
+    let world = world(forged);
+    run(&world, only_pool());
+    let hash = || read(&world).metadata.annotation(labels::NODEPOOL_HASH).map(str::to_owned);
+    assert_eq!(hash().as_deref(), Some(HASH));
+    assert_eq!(read(&world).metadata.annotation("mine"), Some("kept"));
+    for (generation, change, same) in [
+        (2, json!({"weight": 20}), true),
+        (3, json!({"limits": {"cpu": "10"}}), true),
+        (4, json!({"disruption": {"consolidateAfter": "5m"}}), true),
+        (
+            5,
+            json!({"template": {"spec": {"requirements": [{"key": "team", "operator": "Exists"}]}}}),
+            true,
+        ),
+        (6, json!({"template": {"spec": {"expireAfter": "43200m"}}}), true),
+        (7, json!({"template": {"metadata": {"labels": {"team": "a"}}}}), false),
+    ] {
+        edit(&world, &json!({"metadata": {"generation": generation}, "spec": change}));
+        run(&world, only_pool());
+        assert_eq!(hash().as_deref() == Some(HASH), same, "{change}");
+    }
+}
+
+#[test] // lifecycle 12 and scheduling 19: validation, in the order of api 4.4
+fn what_is_wrong_is_said_in_order() {
+    let long = "x".repeat(64);
+    let world = world(
+        json!({"spec": {"template": {"metadata": {"labels": {"kubernetes.io/hostname": "h"}}, "spec": {
+        "taints": [{"key": "a", "effect": "NoSchedule"}], "startupTaints": [{"key": "a", "effect": "NoSchedule"}],
+        "requirements": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["h"]},
+            {"key": "team", "operator": "In", "values": [long]},
+            {"key": "karpenter.sh/nodepool", "operator": "In", "values": ["p"]}]}}}}),
+    );
+    run(&world, only_pool());
+    let (status, reason, message) = condition(&world, NodePool::VALIDATION_SUCCEEDED);
+    assert_eq!((status, reason.as_str()), (ConditionStatus::False, "NodePoolValidationFailed"));
+    let mut from = 0;
+    for part in [
+        "invalid key name \"kubernetes.io/hostname\" in labels, using label kubernetes.io/hostname is not allowed",
+        "; duplicate taint Key/Effect pair a=NoSchedule",
+        "; invalid value: using label kubernetes.io/hostname is not allowed",
+        "; invalid value: invalid value xxx",
+        "; invalid key: \"karpenter.sh/nodepool\" in requirements, restricted",
+    ] {
+        let at =
+            message[from..].find(part).unwrap_or_else(|| panic!("{part} after {from}: {message}"));
+        from += at + part.len();
+    }
+    let ready = condition(&world, "Ready");
+    assert_eq!(
+        (ready.0, ready.1.as_str(), ready.2.as_str()),
+        (ConditionStatus::False, "UnhealthyDependents", "ValidationSucceeded=False")
+    );
+    // Another run says the same and writes nothing.
+    world.calls.borrow_mut().clear();
+    run(&world, only_pool());
+    assert!(world.calls.borrow().is_empty());
+}
+
+#[test] // scheduling 19, case 4
+fn a_requirement_on_the_hostname_is_refused() {
+    let world = world(json!({"spec": {"template": {"spec": {"requirements":
+        [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["h"]}]}}}}));
+    run(&world, only_pool());
+    assert_eq!(condition(&world, NodePool::VALIDATION_SUCCEEDED).0, ConditionStatus::False);
+    assert_eq!(condition(&world, "Ready").0, ConditionStatus::False);
+}
+
+#[test] // api 4.5: unknown after an edit of pool or class, and with the condition missing; otherwise it stays
+fn registration_health_is_reset_by_edits_alone() {
+    let health = |world: &Fake| condition(world, NodePool::NODE_REGISTRATION_HEALTHY);
+    let said = || {
+        let world = world(json!({}));
+        run(&world, only_pool());
+        let mut pool = read(&world);
+        pool.conditions_mut().set(
+            NodePool::NODE_REGISTRATION_HEALTHY,
+            ConditionStatus::False,
+            "RegistrationFailed",
+            "Failed to register node",
+            at(10),
+        );
+        world.add_json::<NodePool>(serde_json::to_value(&pool).expect("writes"));
+        let key = StateKey::new(health::PARTITION, "pool");
+        block_on(world.write(&key, json!({"outcomes": []}), None, When::Always)).expect("written");
+        world
+    };
+    // Nothing was edited: the condition and the outcomes stay, and Ready does not mind.
+    let world = said();
+    run(&world, only_pool());
+    assert_eq!(health(&world).1, "RegistrationFailed");
+    assert_eq!(condition(&world, "Ready").0, ConditionStatus::True);
+    assert_eq!(world.records.borrow().len(), 1);
+    // The class was edited.
+    let world = said();
+    let mut class = class("True", "Ready", "");
+    class["metadata"]["generation"] = json!(2);
+    world.add_json::<EC2NodeClass>(class);
+    run(&world, json!([{"kind": "EC2NodeClass", "name": "default"}]));
+    let (status, reason, message) = health(&world);
+    assert_eq!(
+        (status, reason.as_str(), message.as_str()),
+        (ConditionStatus::Unknown, "AwaitingReconciliation", "object is awaiting reconciliation")
+    );
+    assert_eq!(read(&world).status.node_class_observed_generation, Some(2));
+    assert!(world.records.borrow().is_empty());
+    // The pool was edited while its class is missing: nothing is reset before the class is there.
+    let world = Fake::at(at(0));
+    world.add_json::<NodePool>(pool(json!({})));
+    run(&world, only_pool());
+    let pool = read(&world);
+    assert_eq!(pool.status.node_class_observed_generation, None);
+    let type_ = NodePool::NODE_REGISTRATION_HEALTHY;
+    assert_eq!(conditions::find(&pool.status.conditions, type_), None);
+}
+
+#[test] // lifecycle 12: capacities of nodes that are not initialized, of nodes that are, and of claims without one
+fn capacities_by_how_far_nodes_are() {
+    let node = |name: &str, initialized: &str, capacity: Value| {
+        json!({"metadata": {"name": name, "labels": {"karpenter.sh/nodepool": "p", "karpenter.sh/initialized": initialized}},
+            "spec": {"providerID": format!("aws:///us-west-2a/i-{name}")}, "status": {"capacity": capacity}})
+    };
+    let world = world(json!({}));
+    for (name, capacity) in [
+        ("launched", json!({"cpu": "1", "memory": "1Gi", "example.com/gpu": "1"})),
+        ("joined", json!({"cpu": "10", "memory": "10Gi", "example.com/gpu": "2"})),
+        ("initialized", json!({"cpu": "100", "memory": "100Gi", "example.com/gpu": "4"})),
+    ] {
+        world.add_json::<NodeClaim>(claim(name, json!({"status": {"capacity": capacity}})));
+    }
+    world.add_json::<Node>(node(
+        "joined",
+        "false",
+        json!({"cpu": "20", "example.com/gpu": "0", "pods": "29"}),
+    ));
+    world.add_json::<Node>(node(
+        "initialized",
+        "true",
+        json!({"cpu": "200", "example.com/gpu": "0", "pods": "58"}),
+    ));
+    // A node of the pool whose claim is gone counts while it stays, and not when it goes.
+    world.add_json::<Node>(node("alone", "true", json!({"cpu": "1000"})));
+    let mut going = node("going", "true", json!({"cpu": "10000"}));
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T10:00:00Z");
+    going["metadata"]["finalizers"] = json!(["karpenter.sh/termination"]);
+    world.add_json::<Node>(going);
+    run(&world, only_pool());
+    let status = read(&world).status;
+    assert_eq!(
+        serde_json::to_value(&status.resources).expect("writes"),
+        json!({"cpu": "1221", "memory": "11Gi", "pods": "87", "ephemeral-storage": "0", "example.com/gpu": "3",
+            "nodes": "4"})
+    );
+    assert_eq!(status.nodes, Some(4));
+}
+
+#[test] // scheduling 19, case 6
+fn a_node_that_goes_leaves_the_counts() {
+    let world = world(json!({}));
+    world.add_json::<NodeClaim>(claim("a", json!({})));
+    run(&world, only_pool());
+    assert_eq!(read(&world).status.nodes, Some(1));
+    world.add_json::<NodeClaim>(claim(
+        "a",
+        json!({"metadata": {"deletionTimestamp": "2026-01-01T10:00:00Z", "finalizers": ["x"]}}),
+    ));
+    run(&world, json!([]));
+    let status = read(&world).status;
+    assert_eq!((status.nodes, status.resources.get("cpu").is_zero()), (Some(0), true));
 }

@@ -45,8 +45,12 @@ fn conditions_begin_at_creation() {
     assert_eq!(written_status(&early), None, "launching writes the first status");
 }
 
-#[test] // lifecycle 1.4, cases 2-4
+#[test] // lifecycle 1.4, cases 2-4; api 8, case 3
 fn ready_follows() {
+    assert_eq!(
+        condition(&claim(json!({})), "Ready"),
+        (Unknown, "ReconcilingDependents", "Registered=Unknown, Initialized=Unknown")
+    );
     let mut it = registered(json!({}));
     assert_eq!(condition(&it, "Ready"), (Unknown, "ReconcilingDependents", "Initialized=Unknown"));
     it.metadata.generation = 2;
@@ -215,7 +219,7 @@ fn a_startup_taint_that_its_agent_removed_stays_away() {
     assert!(written_status(&again).is_some_and(|it| it.is_true("Registered")));
 }
 
-#[test] // lifecycle 5.1; api 9, cases 5 and 6
+#[test] // lifecycle 5.1; api 9, cases 5 and 6; api 20, case 9
 fn initialization_waits_for() {
     let ready = |status: &str| json!([{"type": "Ready", "status": status}]);
     for (what, of_claim, of_node, expected) in [
@@ -224,6 +228,17 @@ fn initialization_waits_for() {
             json!({"spec": {"startupTaints": [{"key": "cni", "value": "wait", "effect": "NoExecute"}]}}),
             json!({"spec": {"taints": [{"key": "cni", "effect": "NoExecute"}]}}),
             Some(("StartupTaintsExist", "StartupTaint \"cni:NoExecute\" still exists")),
+        ),
+        (
+            "the worked set's",
+            json!({"spec": {"startupTaints":
+                [{"key": "example.com/network-not-ready", "value": "true", "effect": "NoExecute"}]}}),
+            json!({"spec": {"taints":
+                [{"key": "example.com/network-not-ready", "value": "true", "effect": "NoExecute"}]}}),
+            Some((
+                "StartupTaintsExist",
+                "StartupTaint \"example.com/network-not-ready=true:NoExecute\" still exists",
+            )),
         ),
         (
             "case 2",

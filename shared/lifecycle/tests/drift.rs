@@ -15,7 +15,7 @@ fn hashed(version: &str, hash: &str) -> Value {
         "karpenter.sh/nodepool-hash-version": version, "karpenter.sh/nodepool-hash": hash}}})
 }
 
-#[test] // lifecycle 9.1, cases 1 and 5; B-032
+#[test] // lifecycle 9.1, cases 1 and 5; api 11, case 1; api 17, case 2; B-032
 fn hashes_of_one_version_are_compared() {
     for (what, of_claim, of_pool, expected) in [
         ("the template changed", hashed("v3", "1"), hashed("v3", "2"), Some("NodePoolDrifted")),
@@ -43,7 +43,7 @@ fn a_rebalance_recommendation_is_drift_on_request() {
     }
 }
 
-#[test] // lifecycle 9.1, cases 2-4
+#[test] // lifecycle 9.1, cases 2-4; api 11, cases 2 and 3; api 20, cases 7 and 8
 fn requirements_are_read_off_the_claims_labels() {
     let requirement = |key: &str, operator: &str, values: Value| {
         pool(json!({"spec": {"template": {"spec": {"requirements": [
@@ -52,6 +52,7 @@ fn requirements_are_read_off_the_claims_labels() {
     let labelled = |key: &str, value: &str| claim(json!({"metadata": {"labels": {key: value}}}));
     let drifted = Some("RequirementsDrifted");
     let cpu = "karpenter.k8s.aws/instance-cpu";
+    let category = "karpenter.k8s.aws/instance-category";
     for (what, claim, pool, expected) in [
         (
             "widened",
@@ -63,6 +64,25 @@ fn requirements_are_read_off_the_claims_labels() {
             "narrowed",
             labelled(labels::INSTANCE_TYPE, "m5.large"),
             requirement(labels::INSTANCE_TYPE, "In", json!(["m5.xlarge"])),
+            drifted,
+        ),
+        (
+            "an m5, only c wanted",
+            labelled(category, "m"),
+            requirement(category, "In", json!(["c"])),
+            drifted,
+        ),
+        (
+            "an m5, m and c wanted",
+            labelled(category, "m"),
+            requirement(category, "In", json!(["m", "c"])),
+            None,
+        ),
+        ("blue, shard not asked for any more", labelled("shard", "blue"), pool(json!({})), None),
+        (
+            "blue, green wanted",
+            labelled("shard", "blue"),
+            requirement("shard", "In", json!(["green"])),
             drifted,
         ),
         ("no label, In", claim(json!({})), requirement("team", "In", json!(["a"])), drifted),
