@@ -769,7 +769,7 @@ fn estimated_spot_prices_are_the_same_every_time() {
     assert_eq!(builtin::regions().len(), 34);
 }
 
-#[test] // aws-nodeclass 7, cases 8 and 9; 13, case 6
+#[test] // aws-nodeclass 7, cases 8 and 9; 13, case 6; api 12, case 12
 fn expressions_of_the_node_class() {
     let expressions = |kubelet: Value, name: &str| {
         let class = with_kubelet("AL2023", kubelet);
@@ -795,6 +795,19 @@ fn expressions_of_the_node_class() {
         expressions(json!({"kubeReserved": {"cpu": "vcpus * 10", "memory": "0"}}), "m5.2xlarge");
     let kube = &it.overhead.kube_reserved;
     assert_eq!((kube.get("cpu"), kube.get("memory")), (amount("80m"), amount("0")));
+    // CPU is rounded up to 10m, memory to 16Mi; process IDs are not rounded.
+    for (name, key, text, max_pods, expected) in [
+        ("m5.4xlarge", "cpu", "max(60, vcpus * 30)", 58, "480m"),
+        ("m5.large", "cpu", "max(60, vcpus * 30)", 58, "60m"),
+        ("m5.xlarge", "cpu", "max(60, vcpus * 30)", 58, "120m"),
+        ("m5.xlarge", "cpu", "70 + vcpus", 58, "80m"),
+        ("m5.large", "memory", "11 * max_pods + 255", 58, "896Mi"),
+        ("m5.large", "memory", "11 * max_pods + 255", 110, "1472Mi"),
+        ("m5.xlarge", "pid", "vcpus * 100 + 1", 58, "401"),
+    ] {
+        let it = expressions(json!({"maxPods": max_pods, "kubeReserved": {key: text}}), name);
+        assert_eq!(it.overhead.kube_reserved.get(key), amount(expected), "{name}: {text}");
+    }
     for (name, pods) in [("m5.xlarge", "58"), ("m5.4xlarge", "110")] {
         let it = expressions(json!({"maxPods": "vcpus > 8 ? 110 : 58"}), name);
         assert_eq!(it.capacity.get("pods"), amount(pods), "{name}");

@@ -100,7 +100,7 @@ mod tests {
         (0..n).map(|_| pod(None, None, "ReplicaSet", &json!({}))).collect()
     }
 
-    #[test] // lifecycle 16.1
+    #[test] // lifecycle 16.1; scheduling 22, case 5
     fn eviction_costs() {
         for (deletion_cost, priority, expected) in [
             (None, None, 1.0),
@@ -113,6 +113,8 @@ mod tests {
             (None, Some(-1000), 0.9999701976776123),
             (None, Some(2_000_000_000), 10.0),
             (Some("67108864"), Some(16_777_216), 2.0),
+            (None, Some(33_554_432), 2.0),
+            (Some("134217728"), Some(33_554_432), 3.0),
             (Some("abc"), None, 1.0),
         ] {
             let cost = eviction_cost(&pod(deletion_cost, priority, "ReplicaSet", &json!({})));
@@ -164,13 +166,15 @@ mod tests {
         assert_eq!(node_price(None, Some("a"), spot), 0.0);
     }
 
-    #[test] // lifecycle 16.2, case 6
+    #[test] // lifecycle 16.2, case 6; scheduling 22, case 7
     fn the_legacy_cost_shrinks_with_age() {
         let now: Timestamp = "2026-03-31T00:00:00Z".parse().expect("a time");
         let hours = SignedDuration::from_hours;
         let left = |age: i64| lifetime_remaining(Some(hours(720)), Some(now - hours(age)), now);
         assert_eq!(left(540), 0.25);
         assert_eq!(legacy_cost(&plain(4), left(540)), 1.0);
+        assert_eq!(legacy_cost(&plain(2), left(360)), legacy_cost(&plain(1), left(0)));
+        assert_eq!(legacy_cost(&plain(1), left(72)), 0.9);
         assert_eq!(left(800), 0.0);
         assert_eq!(lifetime_remaining(None, Some(now - hours(800)), now), 1.0);
     }

@@ -190,3 +190,27 @@ fn allocatable(mut capacity: Resources, overhead: &Resources) -> Resources {
     }
     capacity
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test] // scheduling 3, case 7
+    fn huge_pages_are_no_memory() {
+        let list = |amounts: &[(&str, &str)]| -> Resources {
+            let amount = |text: &str| text.parse::<crate::Quantity>().expect("a quantity");
+            amounts.iter().map(|(name, text)| ((*name).to_owned(), amount(text))).collect()
+        };
+        for (huge, left) in [("2Gi", "5Gi"), ("0", "7Gi"), ("7Gi", "0"), ("9Gi", "0")] {
+            let it = InstanceType {
+                capacity: list(&[("memory", "8Gi"), ("hugepages-2Mi", huge)]),
+                overhead: Overhead {
+                    kube_reserved: list(&[("memory", "1Gi")]),
+                    ..Overhead::default()
+                },
+                ..InstanceType::default()
+            };
+            assert_eq!(it.allocatable().get("memory").to_string(), left, "{huge}");
+        }
+    }
+}

@@ -244,7 +244,7 @@ fn how_many_virtual_pods() {
     }
 }
 
-#[test] // scheduling 21, case 8
+#[test] // scheduling 21, case 8; api 15, case 7
 fn virtual_pods_join_the_plan() {
     let mut objects = template(&[("cpu", "1")]);
     objects.push(Arc::new(buffer(json!({"podTemplateRef": {"name": "t"}, "replicas": 2}))).into());
@@ -263,6 +263,10 @@ fn virtual_pods_join_the_plan() {
     let condition = buffers::provisioning(own, Ok(&resolved), &solution).expect("a verdict");
     assert_eq!((condition.fits, condition.reason), (false, "RequiresNewCapacity"));
     assert_eq!(condition.message, "1/2 virtual pods required new capacity, 0 failed");
+    let empty = buffer(json!({"podTemplateRef": {"name": "t"}, "replicas": 0}));
+    let resolved = buffers::resolve(&empty, &view).expect("resolved");
+    let condition = buffers::provisioning(&empty, Ok(&resolved), &solution).expect("a verdict");
+    assert_eq!((condition.fits, condition.reason), (false, "BufferEmpty"));
 }
 
 #[test] // api 14: what an API server would refuse has not been past one
