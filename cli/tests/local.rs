@@ -416,3 +416,37 @@ spec:
     assert_eq!(status, 0);
     assert_eq!(it["pods"], serde_json::json!({"running": 6, "pending": 0}), "{}", it["pending"]);
 }
+
+#[test] // a class that does not wait for pods has its volumes made at once, in a zone that it allows
+fn pods_follow_volumes_that_were_made_at_once() {
+    let manifests = input("getting-started.yaml");
+    let pod = write(
+        "immediate.yaml",
+        r#"
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: at-once}
+provisioner: ebs.csi.aws.com
+volumeBindingMode: Immediate
+allowedTopologies:
+  - matchLabelExpressions: [{key: topology.ebs.csi.aws.com/zone, values: [us-east-1c]}]
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], storageClassName: at-once, resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: reader}
+spec:
+  containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+"#,
+    );
+    let (status, it) = answer(&["--manifests", &manifests, &pod]);
+    assert_eq!(status, 0);
+    assert_eq!(it["pods"], serde_json::json!({"running": 6, "pending": 0}), "{}", it["pending"]);
+    let claims = it["nodeClaims"].as_array().expect("a list");
+    assert!(claims.iter().any(|it| it["zone"] == "us-east-1c"), "{claims:?}");
+}

@@ -303,6 +303,8 @@ impl Inner {
     ) {
         let copies = if !to.is_fifo() && self.strikes(Fault::Duplicate) { 2 } else { 1 };
         for _ in 0..copies {
+            // A FIFO queue takes no delayed message: it waits in the wake queue and is sent anew when it is due.
+            let sent = if to.is_fifo() { self.now + delay } else { self.now };
             let mut delay = delay;
             if self.strikes(Fault::Late) {
                 delay += SignedDuration::from_secs(self.random.between(20, 180) as i64);
@@ -312,7 +314,7 @@ impl Inner {
                 id: self.messages,
                 body: body.to_owned(),
                 group: if group.is_empty() { "pass".into() } else { group.into() },
-                sent: self.now,
+                sent,
                 visible: self.now + delay,
                 receives: 0,
                 periodic,

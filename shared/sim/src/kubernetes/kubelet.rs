@@ -176,8 +176,45 @@ fn completed(claim: &mut PersistentVolumeClaim) {
     claim.status.phase = "Bound".into();
 }
 
+/// Makes the volumes of claims whose class does not wait for a pod (`Immediate`, the default), each in a zone drawn from
+/// those that the class allows, and binds them.
+fn make_immediate(world: &mut Inner) {
+    let unbound: Vec<_> = world
+        .store
+        .list::<PersistentVolumeClaim>()
+        .filter(|it| it.spec.volume_name.is_empty())
+        .collect();
+    for claim in unbound {
+        let Some(class) = placement::storage_class(&world.store, &claim) else { continue };
+        if class.volume_binding_mode == "WaitForFirstConsumer"
+            || class.provisioner == "kubernetes.io/no-provisioner"
+        {
+            continue;
+        }
+        let zones: Vec<String> = world.market.zones.iter().map(|it| it.name.clone()).collect();
+        let allowed: Vec<String> = class
+            .allowed_topologies
+            .iter()
+            .flat_map(|it| &it.match_label_expressions)
+            .filter(|it| labels::normalize(&it.key) == labels::ZONE)
+            .flat_map(|it| it.values.clone())
+            .collect();
+        let zones = if allowed.is_empty() { zones } else { allowed };
+        let Some(zone) = zones.get(world.random.below(zones.len().max(1) as u64) as usize) else {
+            continue;
+        };
+        let volume = format!("pvc-{}", claim.metadata.uid);
+        make_volume(world, &claim, &volume, zone, &class.provisioner);
+        world.store.update::<PersistentVolumeClaim>(&claim.key(), world.now, |it| {
+            it.spec.volume_name.clone_from(&volume);
+            completed(it);
+        });
+    }
+}
+
 /// Binds claims that name a volume which is there, and which no other claim has.
 pub(super) fn bind_claims(world: &mut Inner) {
+    make_immediate(world);
     let now = world.now;
     let named: Vec<_> = world
         .store
