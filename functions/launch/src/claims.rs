@@ -281,3 +281,20 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         Ok(hash::ec2_node_class(class, &ca))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test] // api 8, case 5; lifecycle 2.1, case 2
+    fn long_texts_are_cut() {
+        for (n_bytes, kept) in [(0, 0), (299, 299), (300, 300), (301, 300), (450, 300)] {
+            let text = "x".repeat(n_bytes);
+            let end = if n_bytes < 300 { "" } else { "..." };
+            assert_eq!(cut(&text), format!("{}{end}", "x".repeat(kept)), "{n_bytes}");
+        }
+        // On a boundary between characters.
+        let text = format!("{}\u{e9}\u{e9}", "x".repeat(299));
+        assert_eq!(cut(&text), format!("{}...", "x".repeat(299)));
+    }
+}

@@ -286,3 +286,33 @@ fn prices_that_are_none_do_not_count() {
         assert!(why.contains(part), "{why}");
     }
 }
+
+#[test] // api 14, case 6
+fn prices_of_the_heaviest_and_capacities_of_all() {
+    let (pools, verdicts) = apply(&[
+        overlay(
+            "a",
+            json!({"weight": 5, "priceAdjustment": "-10%", "capacity": {"hugepages-2Mi": "50Mi"}}),
+        ),
+        overlay(
+            "b",
+            json!({"weight": 10, "priceAdjustment": "-20%", "capacity": {"example.com/slice": "1"}}),
+        ),
+    ]);
+    assert!(verdicts.values().all(|it| *it == Verdict::Applied));
+    assert!((price(&pools, 0) - 0.8 * price(&plain(), 0)).abs() < 1e-9);
+    let type_ = &pools[0].instance_types.as_ref().expect("types")[0];
+    let has = type_.allocatable_of(&type_.offerings[0]);
+    assert_eq!((has.get("hugepages-2Mi"), has.get("example.com/slice")), (q("50Mi"), q("1")));
+}
+
+#[test] // api 20, case 6
+fn a_buffer_stays_within_each_of_its_limits() {
+    let view = view(template(&[("cpu", "500m"), ("memory", "512Mi")]));
+    for (limits, expected) in
+        [(json!({"cpu": "2"}), 4), (json!({"cpu": "2", "memory": "1Gi"}), 2), (json!({}), 6)]
+    {
+        let it = buffer(json!({"podTemplateRef": {"name": "t"}, "replicas": 6, "limits": limits}));
+        assert_eq!(buffers::resolve(&it, &view).expect("resolved").replicas, expected);
+    }
+}
