@@ -345,10 +345,27 @@ fn a_region_goes_with_a_catalog() {
     assert!(nodes.clone().count() > 0 && nodes.all(at_home), "{timeline:?}");
 }
 
+/// Adds a pod that mounts the claim `data` of `volume`; it runs, on a node in `zone`.
+fn a_pod_goes_to_its_volume(name: &str, volume: &str, zone: &str) {
+    let pod = r#"---
+apiVersion: v1
+kind: Pod
+metadata: {name: reader}
+spec:
+  containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+"#;
+    let manifests = write(name, &format!("{volume}{pod}"));
+    let (status, it) = answer(&["--manifests", &input("getting-started.yaml"), &manifests]);
+    assert_eq!(status, 0);
+    assert_eq!(it["pods"], serde_json::json!({"running": 6, "pending": 0}), "{}", it["pending"]);
+    let claims = it["nodeClaims"].as_array().expect("a list");
+    assert!(claims.iter().any(|it| it["zone"] == zone), "{claims:?}");
+}
+
 #[test] // scheduling 5: a claim that names its volume is bound by the cluster, and counts where the volume is
 fn pods_follow_volumes_that_are_there() {
-    let manifests = input("getting-started.yaml");
-    let pod = write(
+    a_pod_goes_to_its_volume(
         "volume.yaml",
         r#"
 apiVersion: v1
@@ -365,20 +382,9 @@ apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: data}
 spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: there}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: reader}
-spec:
-  containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]
-  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
 "#,
+        "us-east-1b",
     );
-    let (status, it) = answer(&["--manifests", &manifests, &pod]);
-    assert_eq!(status, 0);
-    assert_eq!(it["pods"], serde_json::json!({"running": 6, "pending": 0}), "{}", it["pending"]);
-    let claims = it["nodeClaims"].as_array().expect("a list");
-    assert!(claims.iter().any(|it| it["zone"] == "us-east-1b"), "{claims:?}");
 }
 
 #[test] // a StatefulSet's pod comes back to its volume, whose claim was bound when it ran first
@@ -419,8 +425,7 @@ spec:
 
 #[test] // a class that does not wait for pods has its volumes made at once, in a zone that it allows
 fn pods_follow_volumes_that_were_made_at_once() {
-    let manifests = input("getting-started.yaml");
-    let pod = write(
+    a_pod_goes_to_its_volume(
         "immediate.yaml",
         r#"
 apiVersion: storage.k8s.io/v1
@@ -435,18 +440,7 @@ apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: data}
 spec: {accessModes: [ReadWriteOnce], storageClassName: at-once, resources: {requests: {storage: 1Gi}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: reader}
-spec:
-  containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]
-  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
 "#,
+        "us-east-1c",
     );
-    let (status, it) = answer(&["--manifests", &manifests, &pod]);
-    assert_eq!(status, 0);
-    assert_eq!(it["pods"], serde_json::json!({"running": 6, "pending": 0}), "{}", it["pending"]);
-    let claims = it["nodeClaims"].as_array().expect("a list");
-    assert!(claims.iter().any(|it| it["zone"] == "us-east-1c"), "{claims:?}");
 }

@@ -13,6 +13,7 @@ use spokeshave_ports::{
         InstanceTypeInfo, LaunchTemplate, LaunchTemplateData, PlacementGroup, SecurityGroup,
         SpotPrice, Subnet, Tags, TypeOffering, Zone,
     },
+    filters::passes,
 };
 
 use crate::{
@@ -281,7 +282,7 @@ impl<E: Ec2, S: StateTable> Ec2 for Kwok<'_, E, S> {
                 ("availability-zone", it.zone.as_str()),
                 ("subnet-id", it.subnet_id.as_str()),
             ];
-            records::passes(filters, &it.tags, &fields)
+            passes(filters, &it.tags, &fields)
         };
         Ok(self.instances().await?.into_iter().filter(wanted).collect())
     }
@@ -337,7 +338,7 @@ impl<E: Ec2, S: StateTable> Ec2 for Kwok<'_, E, S> {
         let all = self.state.query(TEMPLATE, "").await.map_err(|it| as_aws(CALL, &it))?;
         let all = all.into_iter().filter_map(|it| serde_json::from_value(it.1.data).ok());
         let wanted = |it: &LaunchTemplate| {
-            records::passes(filters, &it.tags, &[("launch-template-name", it.name.as_str())])
+            passes(filters, &it.tags, &[("launch-template-name", it.name.as_str())])
         };
         Ok(all.map(|it: Template| it.template).filter(wanted).collect())
     }

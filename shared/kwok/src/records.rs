@@ -4,10 +4,7 @@ use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use spokeshave_model::InstanceId;
-use spokeshave_ports::{
-    AwsError, StateError, StateKey, StateTable, When,
-    ec2::{Filter, Instance, Tags},
-};
+use spokeshave_ports::{AwsError, StateError, StateKey, StateTable, When, ec2::Instance};
 
 use crate::KEPT;
 
@@ -75,32 +72,4 @@ pub(crate) async fn change(
             return Ok(true);
         }
     }
-}
-
-fn wildcard(pattern: &[char], text: &[char]) -> bool {
-    match pattern.split_first() {
-        None => text.is_empty(),
-        Some(('*', rest)) => (0..=text.len()).any(|at| wildcard(rest, &text[at..])),
-        Some((first, rest)) => text
-            .split_first()
-            .is_some_and(|(c, left)| (*first == '?' || first == c) && wildcard(rest, left)),
-    }
-}
-
-/// Whether something with these tags and fields passes all filters. An unknown filter passes nothing.
-pub(crate) fn passes(filters: &[Filter], tags: &Tags, fields: &[(&str, &str)]) -> bool {
-    filters.iter().all(|filter| {
-        let any = |text: &str| {
-            let text: Vec<char> = text.chars().collect();
-            let matches = |it: &String| wildcard(&it.chars().collect::<Vec<_>>(), &text);
-            filter.values.iter().any(matches)
-        };
-        if let Some(key) = filter.name.strip_prefix("tag:") {
-            return tags.get(key).is_some_and(|value| any(value));
-        }
-        if filter.name == "tag-key" {
-            return tags.keys().any(|key| any(key));
-        }
-        fields.iter().any(|(name, value)| *name == filter.name && any(value))
-    })
 }

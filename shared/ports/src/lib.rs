@@ -11,6 +11,7 @@ pub mod error;
 pub mod facts;
 #[cfg(feature = "fake")]
 pub mod fake;
+pub mod filters;
 pub mod invocation;
 pub mod observability;
 pub mod queues;

@@ -12,6 +12,7 @@ use spokeshave_ports::{
         LaunchTemplateData, PlacementGroup, SecurityGroup, SpotPrice, Subnet, Tags, TypeOffering,
         Zone,
     },
+    filters::passes,
 };
 
 use crate::{
@@ -338,48 +339,6 @@ impl Inner {
             return;
         }
     }
-}
-
-/// Whether `text` matches `pattern`, in which `*` stands for anything and `?` for one character.
-pub(crate) fn wildcard(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) =
-        (pattern.chars().collect(), text.chars().collect());
-    let (mut p, mut t, mut star) = (0, 0, None);
-    while t < text.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(c) if *c == '?' || *c == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match star {
-                Some((at, from)) => {
-                    p = at + 1;
-                    t = from + 1;
-                    star = Some((at, from + 1));
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
-}
-
-/// Whether something with `tags` and `fields` passes all filters. Unknown filters pass nothing.
-fn passes(filters: &[Filter], tags: &Tags, fields: &[(&str, &str)]) -> bool {
-    filters.iter().all(|filter| {
-        let any = |text: &str| filter.values.iter().any(|pattern| wildcard(pattern, text));
-        if let Some(key) = filter.name.strip_prefix("tag:") {
-            return tags.get(key).is_some_and(|value| any(value));
-        }
-        if filter.name == "tag-key" {
-            return tags.keys().any(|key| any(key));
-        }
-        fields.iter().any(|(name, value)| *name == filter.name && any(value))
-    })
 }
 
 fn image_passes(image: &Image, owners: &[String], filters: &[Filter]) -> bool {
@@ -721,21 +680,5 @@ impl Ec2 for Ports {
         self.aws("ec2", "DeleteLaunchTemplate", CALL).await?;
         self.world.borrow_mut().templates.remove(name);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wildcards() {
-        assert!(
-            wildcard("*", "")
-                && wildcard("a*c", "abbc")
-                && wildcard("a?c", "abc")
-                && wildcard("abc", "abc")
-        );
-        assert!(!wildcard("a*c", "abd") && !wildcard("", "a") && !wildcard("a", ""));
     }
 }
