@@ -730,3 +730,44 @@ fn the_end_of_a_closed_window_wakes_the_pass() {
     run(&world, 0);
     assert_eq!(stages(&world), [Stage::Validating]);
 }
+
+#[test] // lifecycle 21: a search that was stopped goes on from the stored place
+fn a_stored_search_goes_on() {
+    let world = world(json!({}));
+    let names = ["a", "b", "c"];
+    for name in names.into_iter().chain(["room"]) {
+        let not_quiet = json!({"status": {"conditions": []}});
+        let extra = if name == "room" { not_quiet } else { json!({}) };
+        add_node(&world, name, "m5.4xlarge", &extra);
+        add_pod(&world, &format!("of-{name}"), name, &json!({}));
+    }
+    let claims = names.map(|it| format!("uid-claim-{it}"));
+    let memory = |started: i64, low: usize, best: Value| {
+        let halving = json!({"claims": claims, "low": low, "high": 2, "best": best});
+        let search = json!({"method": "MultiNodeConsolidation", "started": at(started), "lookedAt": low,
+            "halving": halving});
+        let data = json!({"memory": {"search": search}});
+        let record = Record { version: 1, data, expires_at: None };
+        world.records.borrow_mut().insert(StateKey::new("disruption", "memory"), record);
+    };
+    let candidates = || -> Vec<usize> {
+        let all = block_on(read_all(&world)).expect("readable");
+        all.iter().map(|(it, _)| it.command.candidates.len()).collect()
+    };
+    // Halving has come to where only all three are left to try.
+    memory(0, 2, Value::Null);
+    run(&world, 20);
+    assert_eq!((candidates(), wakes(&world)), (vec![3], vec![15]));
+    let best = serde_json::to_value(&block_on(read_all(&world)).expect("readable")[0].0.command);
+    let mut best = best.expect("JSON");
+    best["candidates"].as_array_mut().expect("a list").pop();
+    world.records.borrow_mut().retain(|it, _| it.partition != "command");
+    // Its minute is over: what it had found by then is taken.
+    memory(0, 2, best);
+    run(&world, 60);
+    assert_eq!((candidates(), wakes(&world)), (vec![2], vec![15]));
+    assert_eq!(
+        world.samples("karpenter_voluntary_disruption_consolidation_timeouts_total"),
+        ["karpenter_voluntary_disruption_consolidation_timeouts_total{consolidation_type=multi} 1"]
+    );
+}

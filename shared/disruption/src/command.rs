@@ -99,6 +99,20 @@ impl Method {
         }
     }
 
+    /// A search is given up after this time; `None`: never. Source: Karpenter 1.x.
+    pub const fn time_limit(self) -> Option<SignedDuration> {
+        match self {
+            Self::MultiNodeConsolidation => Some(SignedDuration::from_mins(1)),
+            Self::SingleNodeConsolidation => Some(SignedDuration::from_mins(3)),
+            Self::Emptiness | Self::StaticDrift | Self::Drift => None,
+        }
+    }
+
+    /// Whether it asks the scheduler: such methods take time, the others take none.
+    pub const fn simulates(self) -> bool {
+        !matches!(self, Self::Emptiness | Self::StaticDrift)
+    }
+
     /// Whether its commands are looked at again after [`VALIDATION_WAIT`](crate::VALIDATION_WAIT).
     pub const fn is_validated(self) -> bool {
         matches!(self.class(), Class::Graceful)

@@ -7,15 +7,19 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
-use spokeshave_model::NodeClaim;
+use spokeshave_model::{NodeClaim, Uid};
 
-use crate::{candidates::Candidate, cluster::View, command::Method};
+use crate::{
+    candidates::Candidate,
+    cluster::View,
+    command::{Command, Method},
+};
 
 /// What was found quiet is looked at again after this time, since prices change. Source: Karpenter 1.x.
 pub const QUIET_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// Losing it costs a search, and nothing else.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
     /// Consolidation methods that found nothing, and in which state of the cluster.
@@ -34,14 +38,33 @@ pub struct Quiet {
 }
 
 /// A search that stopped for want of time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Search {
     pub method: Method,
     /// When the first run of it began.
     pub started: Timestamp,
     /// So many candidates are done.
+    #[serde(default)]
     pub looked_at: usize,
+    /// Where multi-node consolidation is.
+    #[serde(default)]
+    pub halving: Option<Halving>,
+}
+
+/// Where the search for the longest run of candidates that can go together is.
+///
+/// Of the candidates, the first `low` have been decided on or need no try, and more than `high + 1` are too many.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Halving {
+    /// UIDs of the candidates' claims in the order in which they are tried. While all of them still are candidates, the
+    /// order stays as it was, whatever has become of their costs; once one is missing, the search begins anew.
+    pub claims: Vec<Uid>,
+    pub low: usize,
+    pub high: usize,
+    /// What the longest run that works comes to. It is looked at again before it is started, as any command is.
+    pub best: Option<Command>,
 }
 
 impl Memory {
@@ -56,10 +79,12 @@ impl Memory {
     pub fn remember_quiet(&mut self, method: Method, fingerprint: String, now: Timestamp) {
         self.quiet.insert(method, Quiet { fingerprint, since: now });
     }
+}
 
-    /// Where to go on with `method`, if it was stopped.
-    pub fn search_of(&self, method: Method) -> Option<&Search> {
-        self.search.as_ref().filter(|it| it.method == method)
+impl Search {
+    /// Whether it has taken as long as it may.
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        self.method.time_limit().is_some_and(|limit| now.duration_since(self.started) >= limit)
     }
 }
 
@@ -72,7 +97,7 @@ pub fn fingerprint(view: &View, candidates: &[Candidate]) -> String {
     for node in &view.nodes {
         node.name().hash(&mut hasher);
         node.node.as_ref().map(|it| it.metadata.uid.as_str()).hash(&mut hasher);
-        node.claim_uid().map(spokeshave_model::Uid::as_str).hash(&mut hasher);
+        node.claim_uid().map(Uid::as_str).hash(&mut hasher);
         (node.is_initialized(), node.is_marked_for_deletion()).hash(&mut hasher);
         node.claim.as_ref().map(|it| it.is_true(NodeClaim::CONSOLIDATABLE)).hash(&mut hasher);
         for pod in &node.pods {

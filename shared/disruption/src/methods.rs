@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use spokeshave_model::Uid;
+
 use crate::{
     allowance::Allowances,
     balanced::{self, Totals, Verdict},
     candidates::{Candidate, DEDUPE, DEDUPE_UNCONSOLIDATABLE, Left, Survey, sort_by_savings},
     command::{Command, Method, describe},
     consolidation::{self, Decision, decide, keep_unlike_candidates},
+    memory::{Halving, Search},
     notices::{Measure, Notice, Subject},
     simulation::{NewClaim, Purpose, Simulation, SimulationError, Simulator},
     statics::{StaticState, node_limit},
@@ -41,8 +44,12 @@ pub struct Found {
     pub measures: Vec<Measure>,
     /// A budget kept it from looking at everything.
     pub constrained: bool,
-    /// It ran out of time after so many candidates.
+    /// Its slice of time was used up after so many candidates.
     pub stopped_at: Option<usize>,
+    /// Where multi-node consolidation was when its slice was used up.
+    pub halving: Option<Halving>,
+    /// It has taken as long as it may and was given up.
+    pub timed_out: bool,
     /// Pools of which it has looked at a candidate.
     pub seen_pools: BTreeSet<String>,
     /// An error that ends the pass.
@@ -160,9 +167,10 @@ pub fn drift(
     allowances: &Allowances,
     simulator: &mut dyn Simulator,
     watch: &mut dyn Stopwatch,
-    skip: usize,
+    search: Option<&Search>,
 ) -> Found {
     let mut found = Found::default();
+    let skip = search.map_or(0, |it| it.looked_at);
     candidates.sort_by(|a, b| {
         (a.n_reschedulable > 0, a.drifted_since, &a.name).cmp(&(
             b.n_reschedulable > 0,
@@ -236,11 +244,13 @@ pub struct Rules<'a> {
 
 /// A try of some candidates together.
 enum Attempt {
-    Works(Box<Command>, Vec<Verdict>),
+    Works(Box<Command>),
     Fails,
 }
 
 /// The longest run of candidates, best first, that can go together; found by halving.
+///
+/// `search` is where the run before stopped. Once it has taken as long as it may, the best that it has is what it is.
 pub fn multi_node(
     survey: &Survey<'_>,
     mut candidates: Vec<Candidate>,
@@ -248,11 +258,19 @@ pub fn multi_node(
     simulator: &mut dyn Simulator,
     watch: &mut dyn Stopwatch,
     rules: Rules<'_>,
+    search: Option<&Search>,
 ) -> Found {
     let mut found = Found::default();
     sort_by_savings(&mut candidates);
+    let is_over = search.is_some_and(|it| it.is_over(survey.view.now));
+    let stored = search.and_then(|it| it.halving.as_ref());
+    let resumed = stored.and_then(|it| resume(survey, it, &candidates, &mut allowances.clone()));
+    let first: Vec<&Candidate> = resumed.clone().unwrap_or_default();
     let mut usable = Vec::new();
-    for candidate in &candidates {
+    let is_first = |candidate: &Candidate| first.iter().any(|it| it.at == candidate.at);
+    for candidate in
+        first.iter().copied().chain(candidates.iter().filter(|candidate| !is_first(candidate)))
+    {
         if allowances.take(&candidate.pool) {
             usable.push(candidate);
         } else {
@@ -263,25 +281,34 @@ pub fn multi_node(
     if usable.len() < 2 {
         return found;
     }
-    let mut low = 1;
-    let mut high = if usable.len() <= MULTI_MAX { usable.len() - 1 } else { MULTI_MAX };
-    let mut best: Option<(Box<Command>, Vec<Verdict>)> = None;
-    while low <= high {
-        if watch.is_out_of_time() {
-            found.stopped_at = Some(low);
-            break;
-        }
-        let middle = usize::midpoint(low, high);
+    let mut it = match (stored, resumed) {
+        (Some(stored), Some(_)) => stored.clone(),
+        _ => Halving {
+            claims: usable.iter().take(MULTI_MAX + 1).map(|it| claim_of(survey, it)).collect(),
+            low: 1,
+            high: if usable.len() <= MULTI_MAX { usable.len() - 1 } else { MULTI_MAX },
+            best: None,
+        },
+    };
+    found.timed_out = is_over;
+    while it.low <= it.high && !is_over {
+        let middle = usize::midpoint(it.low, it.high);
         let prefix = usable.get(..=middle).unwrap_or(&usable);
-        match try_together(survey, prefix, simulator, rules, &mut found) {
-            Ok(Attempt::Works(command, verdicts)) => {
-                best = Some((command, verdicts));
-                low = middle + 1;
+        let attempt = if watch.is_out_of_time() {
+            Err(SimulationError::OutOfTime)
+        } else {
+            try_together(survey, prefix, simulator, rules, &mut found)
+        };
+        match attempt {
+            Ok(Attempt::Works(command)) => {
+                it.best = Some(*command);
+                it.low = middle + 1;
             }
-            Ok(Attempt::Fails) | Err(SimulationError::CandidateDeleting) => high = middle - 1,
+            Ok(Attempt::Fails) | Err(SimulationError::CandidateDeleting) => it.high = middle - 1,
             Err(SimulationError::OutOfTime) => {
-                found.stopped_at = Some(low);
-                break;
+                found.stopped_at = Some(it.low);
+                found.halving = Some(it);
+                return found;
             }
             Err(SimulationError::Failed(why)) => {
                 found.error = Some(why);
@@ -289,7 +316,9 @@ pub fn multi_node(
             }
         }
     }
-    if let Some((command, verdicts)) = best {
+    if let Some(command) = it.best {
+        let taken = usable.get(..command.candidates.len()).unwrap_or(&usable);
+        let verdicts = judge(taken, command.saving, rules);
         found.measures.extend(move_measures(survey, &command.pools(), &verdicts, true));
         for verdict in verdicts.iter().filter(|it| it.approved) {
             found.notices.push(Notice::normal(
@@ -299,9 +328,33 @@ pub fn multi_node(
                 DEDUPE,
             ));
         }
-        found.commands.push(*command);
+        found.commands.push(command);
     }
     found
+}
+
+/// The candidates of a stored search in its order, as long as all still are candidates and budgets let them go.
+fn resume<'a>(
+    survey: &Survey<'_>,
+    stored: &Halving,
+    candidates: &'a [Candidate],
+    allowances: &mut Allowances,
+) -> Option<Vec<&'a Candidate>> {
+    let by_claim: BTreeMap<Uid, &Candidate> =
+        candidates.iter().map(|it| (claim_of(survey, it), it)).collect();
+    let all: Option<Vec<&Candidate>> =
+        stored.claims.iter().map(|it| by_claim.get(it).copied()).collect();
+    all.filter(|all| all.len() > stored.high)
+        .filter(|all| all.iter().all(|it| allowances.take(&it.pool)))
+}
+
+fn claim_of(survey: &Survey<'_>, candidate: &Candidate) -> Uid {
+    let node = survey.view.nodes.get(candidate.at);
+    node.and_then(|it| it.claim_uid().cloned()).unwrap_or_default()
+}
+
+fn judge(candidates: &[&Candidate], saving: f64, rules: Rules<'_>) -> Vec<Verdict> {
+    rules.totals.map(|totals| balanced::judge(candidates, saving, totals)).unwrap_or_default()
 }
 
 fn try_together(
@@ -333,14 +386,10 @@ fn try_together(
         &claims,
         &simulation,
     );
-    let verdicts = rules
-        .totals
-        .map(|totals| balanced::judge(candidates, command.saving, totals))
-        .unwrap_or_default();
-    if verdicts.iter().any(|it| !it.approved) {
+    if judge(candidates, command.saving, rules).iter().any(|it| !it.approved) {
         return Ok(Attempt::Fails);
     }
-    Ok(Attempt::Works(Box::new(command), verdicts))
+    Ok(Attempt::Works(Box::new(command)))
 }
 
 /// The event `ConsolidationCandidate` on every candidate of a replacement.
@@ -375,11 +424,16 @@ pub fn single_node(
     simulator: &mut dyn Simulator,
     watch: &mut dyn Stopwatch,
     rules: Rules<'_>,
-    skip: usize,
+    search: Option<&Search>,
 ) -> Found {
     let mut found = Found::default();
     let ordered = interleave(candidates, unseen_pools);
+    let skip = search.map_or(0, |it| it.looked_at);
     found.seen_pools.extend(ordered.iter().take(skip).map(|it| it.pool.clone()));
+    if search.is_some_and(|it| it.is_over(survey.view.now)) {
+        found.timed_out = true;
+        return found;
+    }
     for (n, candidate) in ordered.iter().enumerate().skip(skip) {
         if watch.is_out_of_time() {
             found.stopped_at = Some(n);
@@ -392,11 +446,7 @@ pub fn single_node(
             continue;
         }
         if rules.totals.is_some_and(|totals| balanced::is_hopeless(candidate, totals)) {
-            let verdicts = rules
-                .totals
-                .map(|totals| balanced::judge(&[candidate], candidate.price, totals))
-                .unwrap_or_default();
-            if let Some(it) = verdicts.first() {
+            if let Some(it) = judge(&[candidate], candidate.price, rules).first() {
                 found.leave(candidate, refusal(it));
             }
             continue;
@@ -431,10 +481,7 @@ pub fn single_node(
             &claims,
             &simulation,
         );
-        let verdicts = rules
-            .totals
-            .map(|totals| balanced::judge(&[candidate], command.saving, totals))
-            .unwrap_or_default();
+        let verdicts = judge(&[candidate], command.saving, rules);
         let approved = verdicts.iter().all(|it| it.approved);
         found.measures.extend(move_measures(survey, &[&candidate.pool], &verdicts, approved));
         if let Some(it) = verdicts.iter().find(|it| !it.approved) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::SignedDuration;
+use jiff::Timestamp;
 
 use crate::{
     allowance::Allowances,
@@ -15,9 +15,6 @@ use crate::{
     notices::{Measure, Notice},
     simulation::{NewClaim, Simulator},
 };
-
-/// A single-node search is given up after this time. Source: Karpenter 1.x.
-pub const SINGLE_TIME_LIMIT: SignedDuration = SignedDuration::from_mins(3);
 
 /// What a pass came to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,6 +40,9 @@ pub struct Outcome {
 
 /// Tries the methods from `first` on.
 ///
+/// When the last pass left a search, this is its second part: methods that came before it have had their turn, and only
+/// those that take no time are tried before it goes on.
+///
 /// `template` makes the replacement of a static pool's node.
 pub fn run(
     survey: &Survey<'_>,
@@ -60,7 +60,12 @@ pub fn run(
         spot_to_spot: survey.view.settings.gates.spot_to_spot_consolidation,
         totals: Some(&totals),
     };
+    let mut stopped = outcome.memory.search.take();
     for method in Method::ALL.into_iter().filter(|it| *it >= first) {
+        if method.simulates() && stopped.as_ref().is_some_and(|it| method < it.method) {
+            continue;
+        }
+        let search = stopped.take_if(|it| it.method == method);
         let collection = survey.collect(method);
         outcome.notices.extend(collection.notices);
         outcome.note_left(method, collection.left);
@@ -93,16 +98,21 @@ pub fn run(
         outcome.measures.extend(allowances.measures());
         outcome.notices.extend(allowances.notices());
         let pools: BTreeSet<String> = candidates.iter().map(|it| it.pool.clone()).collect();
-        let skip = outcome.memory.search_of(method).map_or(0, |it| it.looked_at);
         let found = match method {
             Method::Emptiness => methods::emptiness(survey, candidates, &mut allowances),
             Method::StaticDrift => methods::static_drift(survey, candidates, &allowances, template),
             Method::Drift => {
-                methods::drift(survey, candidates, &allowances, simulator, watch, skip)
+                methods::drift(survey, candidates, &allowances, simulator, watch, search.as_ref())
             }
-            Method::MultiNodeConsolidation => {
-                methods::multi_node(survey, candidates, &mut allowances, simulator, watch, rules)
-            }
+            Method::MultiNodeConsolidation => methods::multi_node(
+                survey,
+                candidates,
+                &mut allowances,
+                simulator,
+                watch,
+                rules,
+                search.as_ref(),
+            ),
             Method::SingleNodeConsolidation => methods::single_node(
                 survey,
                 candidates,
@@ -111,10 +121,13 @@ pub fn run(
                 simulator,
                 watch,
                 rules,
-                skip,
+                search.as_ref(),
             ),
         };
-        if outcome.take(method, found, &pools, &state, survey.view.now) {
+        let started = search.map_or(survey.view.now, |it| it.started);
+        if outcome.take(method, found, &pools, &state, survey.view.now, started) {
+            // What was started meanwhile does not make the search begin anew.
+            outcome.memory.search = outcome.memory.search.take().or(stopped);
             return outcome;
         }
     }
@@ -135,10 +148,21 @@ impl Outcome {
         found: Found,
         pools: &BTreeSet<String>,
         state: &str,
-        now: jiff::Timestamp,
+        now: Timestamp,
+        started: Timestamp,
     ) -> bool {
-        let Found { commands, left, notices, measures, constrained, stopped_at, seen_pools, error } =
-            found;
+        let Found {
+            commands,
+            left,
+            notices,
+            measures,
+            constrained,
+            stopped_at,
+            halving,
+            timed_out,
+            seen_pools,
+            error,
+        } = found;
         self.notices.extend(notices);
         self.measures.extend(measures);
         self.note_left(method, left);
@@ -147,44 +171,30 @@ impl Outcome {
             self.error = Some(error);
             return true;
         }
-        let started = self.memory.search_of(method).map_or(now, |it| it.started);
-        if self.memory.search_of(method).is_some() {
-            self.memory.search = None;
+        if timed_out {
+            self.count_timeout(method);
         }
         if !commands.is_empty() {
             self.method = Some(method);
             self.commands = commands;
-            if method == Method::MultiNodeConsolidation && stopped_at.is_some() {
-                self.count_timeout(method);
-            }
             return true;
         }
-        match (method, stopped_at) {
-            (Method::MultiNodeConsolidation, Some(_)) => {
-                self.count_timeout(method);
-                self.memory.remember_quiet(method, state.to_owned(), now);
-            }
-            (Method::SingleNodeConsolidation, Some(_))
-                if now.duration_since(started) >= SINGLE_TIME_LIMIT =>
-            {
-                self.count_timeout(method);
+        if let Some(looked_at) = stopped_at {
+            self.memory.search = Some(Search { method, started, looked_at, halving });
+            self.unfinished = true;
+            return true;
+        }
+        let is_quiet = match method {
+            // Its time being up is remembered like an answer.
+            Method::MultiNodeConsolidation => timed_out || !constrained,
+            Method::SingleNodeConsolidation => {
                 self.memory.unseen_pools = pools.difference(&seen_pools).cloned().collect();
+                !timed_out && !constrained
             }
-            (_, Some(looked_at)) => {
-                self.memory.search = Some(Search { method, started, looked_at });
-                self.unfinished = true;
-                return true;
-            }
-            (Method::MultiNodeConsolidation, None) if !constrained => {
-                self.memory.remember_quiet(method, state.to_owned(), now);
-            }
-            (Method::SingleNodeConsolidation, None) => {
-                self.memory.unseen_pools = pools.difference(&seen_pools).cloned().collect();
-                if !constrained {
-                    self.memory.remember_quiet(method, state.to_owned(), now);
-                }
-            }
-            _ => {}
+            Method::Emptiness | Method::StaticDrift | Method::Drift => false,
+        };
+        if is_quiet {
+            self.memory.remember_quiet(method, state.to_owned(), now);
         }
         false
     }

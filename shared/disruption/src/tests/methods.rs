@@ -57,7 +57,7 @@ fn drift(
     let candidates = survey.collect(Method::Drift).candidates;
     let allowances = Allowances::new(view, Method::Drift.reason());
     let mut told = Told::new(answer);
-    let found = methods::drift(&survey, candidates, &allowances, &mut told, &mut NoLimit, 0);
+    let found = methods::drift(&survey, candidates, &allowances, &mut told, &mut NoLimit, None);
     let order = told.nodes.iter().map(|it| view.nodes[it[0]].name().to_owned()).collect();
     (found, order)
 }
@@ -175,6 +175,7 @@ fn multi(view: &View, works: impl Fn(usize) -> bool) -> (Vec<usize>, usize) {
         &mut told,
         &mut NoLimit,
         Rules::default(),
+        None,
     );
     (told.asked, found.commands.first().map_or(0, |it| it.candidates.len()))
 }
@@ -214,6 +215,7 @@ fn a_budget_takes_nodes_out_of_the_prefix() {
         &mut told,
         &mut NoLimit,
         Rules::default(),
+        None,
     );
     assert_eq!(nodes_of(&found.commands[0]), ["a1", "b1", "b2"]);
     assert!(found.constrained);
@@ -237,7 +239,7 @@ fn single(
         &mut told,
         watch,
         Rules::default(),
-        0,
+        None,
     );
     let order = told.nodes.iter().map(|it| view.nodes[it[0]].name().to_owned()).collect();
     (found, order)

@@ -4,4 +4,5 @@ mod eligibility;
 mod methods;
 mod passes;
 mod scheduler;
+mod search;
 mod validation;
