@@ -52,6 +52,18 @@ control_plane() {
 	fi
 }
 
+# Helm, from the Go module proxy: a file per version, so that a new pin is installed beside the old one.
+helm_version=v3.19.0
+install_helm() {
+	helm="$cache/tools/bin/helm-$helm_version"
+	if [ ! -x "$helm" ]; then
+		need go
+		mkdir -p "$cache/tools/bin" "$cache/tools/go"
+		GOBIN="$cache/tools/go" GOFLAGS=-trimpath go install -ldflags "-s -w" "helm.sh/helm/v3/cmd/helm@$helm_version"
+		mv "$cache/tools/go/helm" "$helm"
+	fi
+}
+
 stop_servers() {
 	tests/control-plane/down "$servers/control-plane"
 	if [ -f "$servers/emulator.pid" ]; then
