@@ -255,11 +255,8 @@ fn a_node_that_expires_later_keeps_nothing_from_having_settled() {
     }
 }
 
-#[test] // From a spot warning to the claim's deletion and the replacement's CreateFleet: under a second, no batch window.
-fn displaced_pods_do_not_wait() {
-    let manifests = write(
-        "displaced.yaml",
-        "
+/// Three pods on spot nodes.
+const THREE_SPOT_PODS: &str = "
 apiVersion: karpenter.k8s.aws/v1
 kind: EC2NodeClass
 metadata: {name: default}
@@ -288,8 +285,48 @@ spec:
   template:
     metadata: {labels: {app: web}}
     spec: {containers: [{name: c, image: x, resources: {requests: {cpu: '1'}}}]}
-",
-    );
+";
+
+#[test] // aws-nodeclass 23: an instance that is stopped from outside stays stopped until termination ends it, with one call
+fn a_stopped_instance_is_terminated_once() {
+    let manifests = write("stopped.yaml", THREE_SPOT_PODS);
+    for (state, told) in [
+        ("stopping", vec!["instance_stopped"]),
+        ("stopped", vec!["instance_stopped"]),
+        ("shutting-down", vec!["instance_terminated"]),
+        ("terminated", vec!["instance_terminated"]),
+    ] {
+        let event = serde_json::json!({
+            "version": "0", "id": "12345678-1234-1234-1234-123456789012", "source": "aws.ec2",
+            "detail-type": "EC2 Instance State-change Notification", "account": "111122223333",
+            "time": "2026-01-05T09:00:00Z", "region": "us-east-1",
+            "detail": {"instance-id": "{{instance:0}}", "state": state}});
+        let event = write(&format!("{state}.json"), &event.to_string());
+        let (status, it) = answer(&["--manifests", &manifests, "--events", &event]);
+        assert_eq!(
+            (status, &it["settled"], &it["violations"]),
+            (0, &Value::Bool(true), &serde_json::json!([])),
+            "{state}"
+        );
+        assert_eq!(it["pods"], serde_json::json!({"running": 3, "pending": 0}), "{state}");
+        let timeline = it["timeline"].as_array().expect("a list");
+        let of = |concern: &str, action: &str| -> Vec<&str> {
+            let lines = timeline
+                .iter()
+                .filter(|it| it["concern"] == concern && it["action"] == action);
+            lines.filter_map(|it| it["reason"].as_str()).collect()
+        };
+        assert_eq!(of("interruption", "delete"), told, "{state}");
+        let calls = &it["calls"]["TerminateInstances"];
+        let stopped = matches!(state, "stopping" | "stopped");
+        assert_eq!(calls.as_u64().unwrap_or(0), u64::from(stopped), "{state}");
+        assert_eq!(of("termination", "terminate").len(), usize::from(stopped), "{state}");
+    }
+}
+
+#[test] // From a spot warning to the claim's deletion and the replacement's CreateFleet: under a second, no batch window.
+fn displaced_pods_do_not_wait() {
+    let manifests = write("displaced.yaml", THREE_SPOT_PODS);
     // Seconds that the simulated CreateFleet takes: its end is what the timeline shows.
     const FLEET_CALL: f64 = 0.9;
     for seed in ["1", "2", "3"] {

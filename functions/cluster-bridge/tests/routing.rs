@@ -291,7 +291,7 @@ fn nodes() {
     }
 }
 
-#[test] // lifecycle 35: claims; 35.1, cases 4 and 5
+#[test] // lifecycle 35: claims; 35.1, cases 4 and 5; aws-nodeclass 2, case 8
 fn claims() {
     let none = json!(null);
     let plain = json!({});

@@ -18,6 +18,7 @@ use crate::{
 
 /// Without Karpenter's prefix, as its status metrics are.
 const TERMINATION_SECONDS: &str = "operator_ec2nodeclass_termination_duration_seconds";
+const TERMINATING_SECONDS: &str = "operator_ec2nodeclass_termination_current_time_seconds";
 
 impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2, I, S, K, T> {
     /// Waits for the class's claims, then cleans up and lets the class go.
@@ -26,6 +27,11 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
     pub(crate) async fn delete(&self, class: &EC2NodeClass) -> Result<(), Trouble> {
         if !class.metadata.has_finalizer(labels::NODECLASS_FINALIZER) {
             return Ok(());
+        }
+        if let Some(since) = class.metadata.deletion_timestamp {
+            let labels = [("namespace", ""), ("name", class.name())];
+            let seconds = self.now.duration_since(since).as_secs_f64().max(0.0);
+            self.cx.sample(TERMINATING_SECONDS, seconds, "Seconds", &labels);
         }
         let claims = self.cluster.list::<NodeClaim>(&Selector::all()).await?;
         let waiting: Vec<String> = claims

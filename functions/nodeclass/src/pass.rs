@@ -20,6 +20,8 @@ pub(crate) const EVENTS_ONCE_IN: SignedDuration = SignedDuration::from_mins(2);
 /// Without Karpenter's prefix, as its status metrics are.
 const TRANSITIONS: &str = "operator_ec2nodeclass_status_condition_transitions_total";
 const TRANSITION_SECONDS: &str = "operator_ec2nodeclass_status_condition_transition_seconds";
+const CONDITION_COUNT: &str = "operator_ec2nodeclass_status_condition_count";
+const CONDITION_SECONDS: &str = "operator_ec2nodeclass_status_condition_current_status_seconds";
 
 /// Partition of the state table: shorter lists of security groups that were seen once, by class UID. Lost: seen once more.
 const LOST_GROUPS: &str = "lost-groups";
@@ -96,7 +98,29 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
             // A fresh look brings up the other errors again.
             outcome.errors = vec![error];
         }
+        self.gauge_conditions(&now);
         outcome
+    }
+
+    /// One series per condition, as it is now, and how long it has been so.
+    ///
+    /// DIFFERENCE: without the older twins of the same figures under names that hold no kind.
+    fn gauge_conditions(&self, class: &EC2NodeClass) {
+        for condition in &class.status.conditions {
+            let status = format!("{:?}", condition.status);
+            let labels = [
+                ("namespace", ""),
+                ("name", class.name()),
+                ("type", condition.type_.as_str()),
+                ("status", status.as_str()),
+                ("reason", condition.reason.as_str()),
+            ];
+            self.cx.sample(CONDITION_COUNT, 1.0, "None", &labels);
+            if let Some(since) = condition.last_transition_time {
+                let seconds = self.now.duration_since(since).as_secs_f64().max(0.0);
+                self.cx.sample(CONDITION_SECONDS, seconds, "Seconds", &labels);
+            }
+        }
     }
 
     /// Takes a list of security groups that lost one for unanswered until a second look says the same; whether it did.

@@ -155,6 +155,53 @@ fn transitions_are_counted_with_the_time_in_the_status_that_was_left() {
     );
 }
 
+#[test] // aws-nodeclass 26, case 4
+fn every_condition_is_one_series() {
+    let world = World::new();
+    world.add_class(json!({}));
+    world.run("default");
+    world.fake.metrics.borrow_mut().clear();
+    world.later(90);
+    world.run("default");
+    let series = |type_: &str, reason: &str, value: u32, seconds: bool| {
+        let what = if seconds { "current_status_seconds" } else { "count" };
+        format!(
+            "operator_ec2nodeclass_status_condition_{what}{{namespace=,name=default,type={type_},status=True,reason={reason}}} {value}"
+        )
+    };
+    let types = [
+        "AMIsReady",
+        "CapacityReservationsReady",
+        "InstanceProfileReady",
+        "PlacementGroupReady",
+        "Ready",
+        "SecurityGroupsReady",
+        "SubnetsReady",
+        "ValidationSucceeded",
+    ];
+    for (seconds, value, what) in [(false, 1, "count"), (true, 90, "current_status_seconds")] {
+        let name = format!("operator_ec2nodeclass_status_condition_{what}");
+        let mut told = world.fake.samples(&name);
+        told.sort();
+        let wanted: Vec<String> = types.iter().map(|it| series(it, it, value, seconds)).collect();
+        assert_eq!(told, wanted);
+    }
+    // A class that goes has its own; once it is gone there are none.
+    world.edit_class(|class| {
+        class.metadata.deletion_timestamp = class.metadata.creation_timestamp;
+    });
+    world.fake.metrics.borrow_mut().clear();
+    world.run("default");
+    assert!(world.fake.samples("operator_ec2nodeclass_status_condition_count").is_empty());
+    assert_eq!(
+        world.fake.samples("operator_ec2nodeclass_termination_current_time_seconds").len(),
+        1
+    );
+    world.fake.metrics.borrow_mut().clear();
+    world.run("default");
+    assert!(world.fake.metrics.borrow().iter().all(|it| !it.name.starts_with("operator_")));
+}
+
 #[test] // aws-nodeclass 4, case 4; B-087
 fn what_is_missing_is_looked_for_again_a_few_times() {
     let world = World::new();

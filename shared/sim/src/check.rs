@@ -169,7 +169,7 @@ pub fn always(world: &mut Inner) {
             ));
         }
     }
-    for machine in world.machines.values().filter(|it| it.is_live()) {
+    for machine in world.machines.values().filter(|it| it.remains()) {
         let id = &machine.instance.id;
         if !by_claim.contains_key(id) && machine.launched + LEAK < now {
             let detail = format!(
@@ -216,7 +216,7 @@ pub fn at_rest(world: &mut Inner) {
         .list::<NodeClaim>()
         .filter_map(|it| Some((it.status.provider_id.instance_id()?, it)))
         .collect();
-    for machine in world.machines.values().filter(|it| it.is_live()) {
+    for machine in world.machines.values().filter(|it| it.remains()) {
         let id = &machine.instance.id;
         let Some(claim) = claims.get(id) else {
             found.push((

@@ -27,6 +27,8 @@ use crate::{
 const CALL: u64 = 80;
 /// Milliseconds of CreateFleet.
 const FLEET_CALL: u64 = 900;
+/// Milliseconds without a word from a kubelet after which its node is not ready. Source: Kubernetes' own default, 40 s.
+const NODE_GRACE: u64 = 40_000;
 /// The network that everything is in.
 const VPC: &str = "vpc-0000000000000001";
 
@@ -93,22 +95,41 @@ impl Inner {
         Some(id)
     }
 
-    /// Begins the end of an instance.
+    /// Begins the end of an instance, running or stopped.
     pub(crate) fn shut_down(&mut self, id: &InstanceId) {
         let millis = self.random.between(4_000, 12_000);
-        let Some(machine) = self.machines.get_mut(id).filter(|it| it.is_live()) else { return };
+        let Some(machine) = self.machines.get_mut(id).filter(|it| it.remains()) else { return };
+        let ran = machine.is_live();
         machine.instance.state = "shutting-down".into();
         self.ec2_mutations += 1;
-        if let Some(reservation) = self
-            .market
-            .reservations
-            .iter_mut()
-            .find(|it| it.id == machine.instance.capacity_reservation_id)
-        {
-            reservation.available += 1;
+        if ran {
+            self.give_back_reservation(id);
         }
         self.state_change(id, "shutting-down");
         self.after(millis, Happening::InstanceTerminated(id.clone()));
+    }
+
+    /// Stops an instance, as AWS or somebody with the console does. It stays so until it is terminated; its node no longer
+    /// answers.
+    pub(crate) fn stop(&mut self, id: &InstanceId, is_stopped: bool) {
+        let millis = if is_stopped { 0 } else { self.random.between(15_000, 40_000) };
+        let Some(machine) = self.machines.get_mut(id).filter(|it| it.is_live()) else { return };
+        machine.instance.state = if is_stopped { "stopped" } else { "stopping" }.into();
+        self.ec2_mutations += 1;
+        self.give_back_reservation(id);
+        if !is_stopped {
+            self.after(millis, Happening::InstanceStopped(id.clone()));
+        }
+        self.after(NODE_GRACE, Happening::NodeUnreachable(id.clone()));
+    }
+
+    /// A reserved place is free again once nothing runs on it.
+    fn give_back_reservation(&mut self, id: &InstanceId) {
+        let Some(machine) = self.machines.get(id) else { return };
+        let reservation = &machine.instance.capacity_reservation_id;
+        if let Some(it) = self.market.reservations.iter_mut().find(|it| it.id == *reservation) {
+            it.available += 1;
+        }
     }
 
     /// Tells the interruption queue of a new instance state, as EventBridge does.

@@ -399,6 +399,16 @@ impl World {
             Happening::NodeReady(name, uid) => kubernetes::node_ready(&mut inner, &name, &uid),
             Happening::Agents => kubernetes::agents(&mut inner),
             Happening::InstanceTerminated(id) => kubernetes::instance_terminated(&mut inner, &id),
+            Happening::InstanceStopped(id) => {
+                let stopping =
+                    inner.machines.get_mut(&id).filter(|it| it.instance.state == "stopping");
+                if let Some(machine) = stopping {
+                    machine.instance.state = "stopped".into();
+                    inner.ec2_mutations += 1;
+                    inner.state_change(&id, "stopped");
+                }
+            }
+            Happening::NodeUnreachable(id) => kubernetes::node_unreachable(&mut inner, &id),
             Happening::Reclaim(id) => inner.shut_down(&id),
             Happening::NodeLost(name, uid) => kubernetes::node_lost(&mut inner, &name, &uid),
             Happening::VolumeDetached(name) => {
@@ -581,11 +591,12 @@ fn announce_for(inner: &mut Inner, document: &Value, kind: String, id: InstanceI
             inner.at(now + SignedDuration::from_mins(2), Happening::Reclaim(id.clone()));
         }
         "EC2 Instance State-change Notification" => {
-            let state = document["detail"]["state"].as_str().unwrap_or_default().to_owned();
-            if matches!(state.as_str(), "stopping" | "stopped" | "shutting-down" | "terminated") {
-                inner.after(1_000, Happening::Reclaim(id.clone()));
-            } else {
-                return;
+            match document["detail"]["state"].as_str().unwrap_or_default() {
+                state @ ("stopping" | "stopped") => inner.stop(&id, state == "stopped"),
+                "shutting-down" | "terminated" => {
+                    inner.after(1_000, Happening::Reclaim(id.clone()));
+                }
+                _ => return,
             }
         }
         "EC2 Instance Rebalance Recommendation" => return,

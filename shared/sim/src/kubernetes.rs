@@ -25,7 +25,7 @@ mod workloads;
 pub use eviction::{budgets_of, evict, refresh_budget};
 pub use kubelet::{
     agents, instance_terminated, job_pod_done, make_volume, node_joins, node_lost, node_ready,
-    pod_running,
+    node_unreachable, pod_running,
 };
 pub use workloads::admit;
 

@@ -47,6 +47,10 @@ pub enum Happening {
     /// Agents of DaemonSets have made their nodes fit for pods.
     Agents,
     InstanceTerminated(InstanceId),
+    /// An instance that was stopping has stopped.
+    InstanceStopped(InstanceId),
+    /// The node of a stopped instance has not been heard of for too long.
+    NodeUnreachable(InstanceId),
     /// EC2 takes a spot instance back.
     Reclaim(InstanceId),
     NodeLost(String, Uid),
@@ -117,6 +121,11 @@ impl Machine {
     /// Pending or running.
     pub fn is_live(&self) -> bool {
         matches!(self.instance.state.as_str(), "pending" | "running")
+    }
+
+    /// Whether somebody still has to terminate it.
+    pub fn remains(&self) -> bool {
+        !matches!(self.instance.state.as_str(), "shutting-down" | "terminated")
     }
 }
 

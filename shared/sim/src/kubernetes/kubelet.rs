@@ -1,5 +1,7 @@
 //! Nodes from joining to their loss, the pods and volumes on them, and the agents that take startup taints away.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use spokeshave_model::{
     InstanceId, Kind, NodeClaim, ObjectKey, ObjectMeta, Taint, TaintEffect, Uid,
@@ -18,7 +20,7 @@ use crate::{
     boot,
     placement::{self},
     store::whole_second,
-    world::{Happening, Inner},
+    world::{Happening, Inner, Machine},
 };
 
 /// The annotation without which schedulers take no claim for bound.
@@ -401,17 +403,33 @@ pub fn instance_terminated(world: &mut Inner, id: &InstanceId) {
 /// The cloud's node controller deletes the node of an instance that is gone.
 pub fn node_lost(world: &mut Inner, name: &str, uid: &Uid) {
     let key = ObjectKey::cluster(name);
-    let now = world.now;
     if world.store.get::<Node>(&key).is_some_and(|it| it.metadata.uid == *uid) {
-        world.store.update::<Node>(&key, now, |it| {
-            for condition in it.status.conditions.iter_mut().filter(|it| it.type_ == "Ready") {
-                condition.status = "Unknown".into();
-                condition.reason = "NodeStatusUnknown".into();
-                condition.last_transition_time = Some(whole_second(now));
-            }
-        });
+        no_longer_heard_of(world, &key);
         delete::<Node>(world, &key, None);
     }
+}
+
+/// The node of a stopped instance stays, but it is not ready.
+pub fn node_unreachable(world: &mut Inner, id: &InstanceId) {
+    if world.machines.get(id).is_none_or(Machine::is_live) {
+        return;
+    }
+    let of_instance = |it: &Arc<Node>| it.spec.provider_id.instance_id().as_ref() == Some(id);
+    let keys: Vec<_> = world.store.list::<Node>().filter(of_instance).map(|it| it.key()).collect();
+    for key in keys {
+        no_longer_heard_of(world, &key);
+    }
+}
+
+fn no_longer_heard_of(world: &mut Inner, key: &ObjectKey) {
+    let now = world.now;
+    world.store.update::<Node>(key, now, |it| {
+        for condition in it.status.conditions.iter_mut().filter(|it| it.type_ == "Ready") {
+            condition.status = "Unknown".into();
+            condition.reason = "NodeStatusUnknown".into();
+            condition.last_transition_time = Some(whole_second(now));
+        }
+    });
 }
 
 /// An agent (a DaemonSet whose running pod tolerates a startup taint of the node's claim) takes the taint away a
