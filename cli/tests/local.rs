@@ -311,9 +311,8 @@ fn a_stopped_instance_is_terminated_once() {
         assert_eq!(it["pods"], serde_json::json!({"running": 3, "pending": 0}), "{state}");
         let timeline = it["timeline"].as_array().expect("a list");
         let of = |concern: &str, action: &str| -> Vec<&str> {
-            let lines = timeline
-                .iter()
-                .filter(|it| it["concern"] == concern && it["action"] == action);
+            let lines =
+                timeline.iter().filter(|it| it["concern"] == concern && it["action"] == action);
             lines.filter_map(|it| it["reason"].as_str()).collect()
         };
         assert_eq!(of("interruption", "delete"), told, "{state}");

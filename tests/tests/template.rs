@@ -123,7 +123,7 @@ fn aws_events_go_to_the_interruption_queue() {
             "CapacityReservationInterruptionRule",
             ec2(&[
                 "EC2 Capacity Reservation Instance Interruption Warning",
-                "EC2 Capacity Reservation Interruption Warning",
+                "EC2 Interruptible Capacity Reservation Instance Interruption Warning",
                 "Capacity Block Reservation Expiration Warning",
             ]),
         ),
@@ -143,6 +143,61 @@ fn aws_events_go_to_the_interruption_queue() {
     let queue = properties(&template, "InterruptionQueue");
     assert_eq!(queue["MessageRetentionPeriod"], 300);
     assert_eq!(queue["SqsManagedSseEnabled"], true);
+}
+
+/// Whether EventBridge finds `pattern` in `event`: every list of the pattern holds the field's value.
+fn matches(pattern: &Value, event: &Value) -> bool {
+    match pattern {
+        Value::Object(fields) => fields.iter().all(|(name, it)| matches(it, &event[name])),
+        Value::Array(values) => values.contains(event),
+        _ => false,
+    }
+}
+
+#[test] // aws-nodeclass 29, cases 1, 2, 3 and 5: ours against what Karpenter's stack delivers
+fn the_queue_gets_the_events_that_are_acted_on() {
+    let template = template();
+    let ours: Vec<Value> = resources(&template, "AWS::Events::Rule")
+        .into_iter()
+        .filter(|(_, it)| it.get("EventBusName").is_none())
+        .map(|(_, it)| it["EventPattern"].clone())
+        .collect();
+    // Source: the rules that Karpenter publishes; two fields each.
+    let theirs: Vec<Value> = [
+        ("aws.health", "AWS Health Event"),
+        ("aws.ec2", "EC2 Spot Instance Interruption Warning"),
+        ("aws.ec2", "EC2 Instance Rebalance Recommendation"),
+        ("aws.ec2", "EC2 Instance State-change Notification"),
+        ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning"),
+    ]
+    .into_iter()
+    .map(|(source, detail_type)| json!({"source": [source], "detail-type": [detail_type]}))
+    .collect();
+    for (sample, by_theirs, by_ours) in [
+        ("spot-interruption-warning", true, true),
+        ("rebalance-recommendation", true, true),
+        ("state-change-running", true, false),
+        ("state-change-pending", true, false),
+        ("state-change-stopping", true, true),
+        ("state-change-stopped", true, true),
+        ("state-change-shutting-down", true, true),
+        ("state-change-terminated", true, true),
+        ("health-scheduled-change", true, true),
+        ("health-scheduled-change-many", true, true),
+        ("health-issue", true, false),
+        ("health-account-notification", true, false),
+        ("health-other-service", true, false),
+        ("capacity-reservation-interruption", true, true),
+        ("capacity-reservation-interruption-older-name", false, true),
+        ("capacity-block-expiration", false, true),
+        ("unknown-detail-type", false, false),
+    ] {
+        let path = format!("{}/../events/aws/{sample}.json", env!("CARGO_MANIFEST_DIR"));
+        let event: Value =
+            serde_json::from_str(&std::fs::read_to_string(path).expect(sample)).expect(sample);
+        let delivered = |rules: &[Value]| rules.iter().any(|it| matches(it, &event));
+        assert_eq!((delivered(&theirs), delivered(&ours)), (by_theirs, by_ours), "{sample}");
+    }
 }
 
 #[test]
@@ -279,13 +334,13 @@ fn functions_are_given_the_queues_that_they_send_to() {
     }
 }
 
-#[test]
+#[test] // aws-nodeclass 27, case 1: a stack without a name is refused before anything is made
 fn the_cluster_name_is_required_and_checked() {
     let template = template();
     let parameter = &template["Parameters"]["ClusterName"];
     assert_eq!(parameter.get("Default"), None);
     assert_eq!(parameter["AllowedPattern"], "^[0-9A-Za-z][A-Za-z0-9_-]*$");
-    assert_eq!(parameter["MaxLength"], 100);
+    assert_eq!((&parameter["MinLength"], &parameter["MaxLength"]), (&json!(1), &json!(100)));
 }
 
 #[test]

@@ -194,6 +194,28 @@ fn instances_without_a_claim() {
     assert_eq!(did(&world), [""; 0], "no second call");
 }
 
+#[test] // nodeclass 20, case 7
+fn one_pace_between_those_of_karpenter() {
+    // DIFFERENCE: Karpenter looks every 10 s for its first 20 rounds and every 2 min from then on. A function has no first
+    // rounds: it looks every minute, and at once when the bridge sees a Node or NodeClaim go that was not finalized.
+    let paces: Vec<u64> = spokeshave_lambda::wiring::SCHEDULES
+        .iter()
+        .filter(|(concern, _)| *concern == Concern::InstanceGc)
+        .map(|(_, seconds)| *seconds)
+        .collect();
+    assert_eq!(paces, [60]);
+    for lost in ["NodeLost", "NodeClaimLost"] {
+        assert_eq!(spokeshave_lambda::wiring::routes(lost), [Concern::InstanceGc]);
+    }
+    // No round depends on those before it.
+    let world = Fake::at(now());
+    for round in 1..=25 {
+        world.instances.replace(vec![instance(&format!("i-{round}"), 900, &[])]);
+        assert_eq!(did(&world), [format!("terminate i-{round}")]);
+        assert!(world.sent.borrow().is_empty(), "no wake-up of its own");
+    }
+}
+
 #[test] // nodeclass 20, case 3; B-075
 fn a_launch_that_is_not_recorded_yet_is_waited_for() {
     let tags = [("spokeshave.dev/launch", "attempt-1")];
@@ -301,8 +323,10 @@ fn reported(world: &Fake) -> Vec<String> {
 
 const UNHEALTHY: &str = "karpenter_interruption_instance_status_unhealthy_total";
 
-#[test] // nodeclass 24, cases 2, 6 and 7; aws-capacity 22, case 6
+#[test] // nodeclass 24, cases 2, 6 and 7; 27, case 3; aws-capacity 22, case 6
 fn unhealthy_instances_are_reported_and_counted_once() {
+    // Instances are polled whether or not a queue of AWS's events is named.
+    assert_eq!(Settings::default().interruption_queue, "");
     let world = Fake::at(now());
     world.add_json::<NodeClaim>(claim("a", "i-1"));
     world.instances.replace(vec![instance("i-1", 9000, &[])]);

@@ -483,7 +483,7 @@ fn filters(term: &Value) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // aws-nodeclass 27, case 6
     fn every_group_of_the_chart_is_asked_about() {
         let objects: Vec<Permission> = serde_saphyr::from_multiple(RBAC).expect("YAML");
         let asked = |group: &str| -> Vec<String> {
