@@ -12,7 +12,7 @@ use crate::{
     bits::Bits,
     planner::one_node,
     ports::conflict,
-    run::{Choices, Run},
+    run::{Choices, Order, Run},
     shapes::ShapeId,
     templates::Template,
     volumes::EBS,
@@ -76,7 +76,13 @@ impl Run<'_, '_> {
             (0..self.n_orders).chain(self.open.values().copied().collect::<Vec<_>>()).collect();
         for claim in open {
             let text = self.claim_text(claim);
-            if self.try_claim(claim, shape, &mut choices).is_some() {
+            let is_order = claim < self.n_orders;
+            let fit = if is_order {
+                self.try_order(claim, shape, &mut choices)
+            } else {
+                self.try_claim(claim, shape, &mut choices)
+            };
+            if fit.is_some() {
                 self.told(tried);
                 self.steps.push(format!("{text}: takes it"));
                 return;
@@ -297,8 +303,9 @@ impl Run<'_, '_> {
 
     fn why_not_claim(&mut self, claim: usize, shape: ShapeId) -> String {
         let (template, base) = (self.claims[claim].template, self.claims[claim].set);
-        if !self.tolerates(template, shape) {
-            return "did not tolerate its taints".to_owned();
+        let tolerations = &self.shapes[shape].pod.spec.tolerations;
+        if let Some(taint) = taints::untolerated(&self.claims[claim].taints, tolerations) {
+            return format!("did not tolerate taint {taint}");
         }
         if let Some(why) = self.planner.sets.why_not_joined(base, self.shapes[shape].set) {
             return why.to_string();
@@ -309,6 +316,13 @@ impl Run<'_, '_> {
         let mut requests = self.claims[claim].requests.clone();
         for dim in &self.active {
             requests[*dim] += self.shapes[shape].requests[*dim];
+        }
+        if let Some(Order { asked: Some(asked), .. }) = &self.claims[claim].ordered {
+            return if requests.iter().zip(asked).any(|(wanted, room)| wanted > room) {
+                "none of its instance types is on sale now, and it was ordered for less".to_owned()
+            } else {
+                "the order cannot be narrowed any more".to_owned()
+            };
         }
         let mut slots = self.claims[claim].slots.clone();
         self.planner.templates[template].keep_fitting(&mut slots, &requests, &self.active);

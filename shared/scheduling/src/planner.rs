@@ -8,8 +8,8 @@ use std::{
 use jiff::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use spokeshave_model::{
-    InstanceType, NodePool, ObjectKey, Quantity, Resources, core::Pod, duration::NillableDuration,
-    resources::NODES,
+    InstanceType, NodePool, ObjectKey, Quantity, Resources, Taint, core::Pod,
+    duration::NillableDuration, resources::NODES,
 };
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     options::Options,
     rows::{Row, Rows},
     run::Run,
-    sets::Sets,
+    sets::{SetId, Sets},
     shapes,
     solution::Solution,
     templates::{Skipped, Template},
@@ -274,6 +274,18 @@ impl<'a> Planner<'a> {
         self.rows.measure(self.view, &self.dims, |row: &Row| {
             by_row[row.at].clone().or_else(|| expected.get(&row.class).cloned()).unwrap_or_default()
         });
+    }
+
+    /// What the daemons ask for that would run on a node with these labels and taints, should it come without host name.
+    pub(crate) fn daemons_on(&mut self, set: SetId, taints: &[Taint]) -> Resources {
+        let mut total = Resources::new();
+        for daemon in &self.daemons {
+            if daemon.tolerates(taints) && !daemon.sets_for_template(set, &mut self.sets).is_empty()
+            {
+                total.add(&daemon.requests);
+            }
+        }
+        total
     }
 
     /// What the pools' limits leave, by pool: limited names alone. `gone` rows do not count.

@@ -18,7 +18,7 @@ use crate::{
     bits::Bits,
     planner::one_node,
     requests::pod_requests,
-    run::{Choices, Claim, Run},
+    run::{Choices, Claim, Order, Run},
     sets::SetId,
     shapes::ShapeId,
     solution::{Cheapest, ExistingPlacement, PlannedClaim, Reason, Solution, json},
@@ -100,7 +100,7 @@ impl Run<'_, '_> {
         }
         for claim in std::mem::take(&mut self.claims) {
             let pods = claim.pods.iter().map(|at| Arc::clone(&self.entries[*at].pod)).collect();
-            if let Some(order) = &claim.ordered {
+            if let Some(Order { claim: order, .. }) = &claim.ordered {
                 let placement = ExistingPlacement {
                     name: order.metadata.name.clone(),
                     claim: order.metadata.name.clone(),

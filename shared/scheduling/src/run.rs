@@ -8,8 +8,8 @@ use std::{
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use spokeshave_model::{
-    NodeClaim, ObjectKey, Requirement, Requirements, Resources, Toleration, core::Pod, labels,
-    settings::PreferencePolicy,
+    Kind, NodeClaim, ObjectKey, Requirement, Requirements, Resources, Taint, Toleration, core::Pod,
+    labels, settings::PreferencePolicy,
 };
 
 use crate::{
@@ -44,6 +44,7 @@ const LOOK_EVERY: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) template: usize,
+    pub(crate) taints: Arc<[Taint]>,
     pub(crate) set: SetId,
     pub(crate) slots: Bits,
     /// Of its pods, daemons aside.
@@ -57,9 +58,17 @@ pub(crate) struct Claim {
     pub(crate) host: usize,
     pub(crate) min_values_relaxed: bool,
     /// An order that was placed before and cannot be changed any more.
-    pub(crate) ordered: Option<Arc<NodeClaim>>,
+    pub(crate) ordered: Option<Order>,
     pub(crate) position: (u32, i64),
     pub(crate) open: bool,
+}
+
+/// What is known of a claim that was ordered and has no instance yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    pub(crate) claim: Arc<NodeClaim>,
+    /// Where none of the types it may become can be bought now, as far as anybody knows: what it was ordered for.
+    pub(crate) asked: Option<Amounts>,
 }
 
 #[derive(Clone, Debug)]
@@ -158,11 +167,8 @@ impl<'p, 'a> Run<'p, 'a> {
             })
             .collect();
         planner.look_at(&pods);
-        let moving: FxHashSet<ObjectKey> = pods
-            .iter()
-            .filter(|it| it.is_bound())
-            .map(|it| spokeshave_model::Kind::key(&**it))
-            .collect();
+        let moving: FxHashSet<ObjectKey> =
+            pods.iter().filter(|it| it.is_bound()).map(|it| Kind::key(&**it)).collect();
         let is_out = |row: &Row| {
             batch.without.contains(row.state.node_name())
                 || batch.without.contains(row.state.claim_name())
@@ -261,7 +267,7 @@ impl<'p, 'a> Run<'p, 'a> {
     fn enter(&mut self, pods: &[Arc<Pod>]) {
         for (at, pod) in pods.iter().enumerate() {
             let shape = self.shape_of(pod);
-            let key = spokeshave_model::Kind::key(&**pod);
+            let key = Kind::key(&**pod);
             let displaced = self.batch.displaced.contains(&key);
             let movable =
                 self.batch.respect_consolidate_after && !displaced && pod.status.phase != "Pending";
@@ -331,7 +337,9 @@ impl<'p, 'a> Run<'p, 'a> {
         }
     }
 
-    /// Claims that were ordered and have no provider id yet become places that cannot change any more.
+    /// Claims that were ordered and have no provider id yet become places that cannot change any more. One whose types
+    /// are sold out, or whose pool makes no nodes now, stays a place for what it was ordered for: it is launched or
+    /// deleted, and until then its pods are not ordered twice.
     fn adopt_orders(&mut self) {
         let orders: Vec<Arc<NodeClaim>> = self
             .planner
@@ -341,50 +349,79 @@ impl<'p, 'a> Run<'p, 'a> {
             .cloned()
             .collect();
         for order in orders {
-            let Some(at) = order.nodepool().and_then(|pool| {
-                self.planner.templates.iter().position(|it| it.pool.metadata.name == pool)
-            }) else {
-                continue;
-            };
+            let planner = &mut *self.planner;
+            let pool = order.nodepool();
+            let template = planner.templates.iter().position(|it| Some(it.pool.name()) == pool);
             let mut set = Requirements::from_api(&order.spec.requirements);
             set.add_all(&Requirements::from_labels(&order.metadata.labels));
             set.add(Requirement::equals(labels::REGISTERED, "true"));
             set.add(Requirement::equals(labels::INITIALIZED, "true"));
-            let planner = &mut *self.planner;
             let set = planner.sets.intern(set);
-            let template = &mut planner.templates[at];
-            let mut slots = template.left(set, &planner.sets).slots.clone();
-            slots.and(&template.base);
-            let overhead = template.least_overhead(&slots);
-            let mut asked = order.spec.resources.requests.clone();
-            asked.subtract(&overhead);
-            let (asked, _) = planner.dims.amounts(&asked);
             let every: Vec<usize> = (0..planner.dims.len()).collect();
-            template.keep_fitting(&mut slots, &asked, &every);
-            if let Some(remaining) = self.remaining.get_mut(at).and_then(Option::as_mut) {
-                crate::trial::take_from(remaining, &template.most(&slots));
+            let mut asked = order.spec.resources.requests.clone();
+            let mut slots = Bits::default();
+            if let Some(at) = template {
+                let template = &mut planner.templates[at];
+                slots = template.left(set, &planner.sets).slots.clone();
+                slots.and(&template.base);
+                let mut for_pods = asked.clone();
+                for_pods.subtract(&template.least_overhead(&slots));
+                let (for_pods, _) = planner.dims.amounts(&for_pods);
+                template.keep_fitting(&mut slots, &for_pods, &every);
             }
-            if slots.is_empty() {
-                continue;
+            if let (Some(at), false) = (template, slots.is_empty()) {
+                if let Some(remaining) = self.remaining.get_mut(at).and_then(Option::as_mut) {
+                    crate::trial::take_from(remaining, &planner.templates[at].most(&slots));
+                }
+            } else if let Some(at) = template
+                && let Some(remaining) = self.remaining.get_mut(at).and_then(Option::as_mut)
+            {
+                // Nobody knows its size: at least what it was ordered for.
+                let least: Vec<(&str, i128)> =
+                    asked.iter().map(|(name, amount)| (name, amount.nanos())).collect();
+                crate::trial::take_from(remaining, &least);
             }
+            let asked = slots.is_empty().then(|| {
+                asked.subtract(&planner.daemons_on(set, &order.spec.taints));
+                planner.dims.amounts(&asked).0
+            });
+            // It may be launched into any of the reservations that it names: each of them is spoken for.
+            let held = self.named_reservations(set);
+            for id in &held {
+                self.reservations[*id].1 -= 1;
+            }
+            let planner = &mut *self.planner;
             let host = planner.rows.len() + self.claims.len();
+            let requests = SmallVec::from_elem(0, planner.dims.len());
             self.claims.push(Claim {
-                template: at,
+                // Of an order without one only the order itself is asked.
+                template: template.unwrap_or(usize::MAX),
+                taints: order.spec.taints.clone().into(),
                 set,
                 slots,
-                requests: SmallVec::from_elem(0, planner.dims.len()),
+                requests,
                 pods: Vec::new(),
                 ports: Vec::new(),
                 volumes: BTreeSet::new(),
-                held: Vec::new(),
+                held,
                 host,
                 min_values_relaxed: false,
-                ordered: Some(order),
+                ordered: Some(Order { claim: order, asked }),
                 position: (0, 0),
                 open: false,
             });
         }
         self.n_orders = self.claims.len();
+    }
+
+    /// The reservations that the requirements of an order name.
+    fn named_reservations(&self, set: SetId) -> Vec<usize> {
+        let set = self.planner.sets.get(set);
+        let named = set.get(labels::CAPACITY_RESERVATION_ID).filter(|it| !it.complement);
+        let ids = self.reservations.iter().enumerate();
+        ids.filter(|(_, it)| named.is_some_and(|named| named.values.contains(&it.0)))
+            .map(|it| it.0)
+            .collect()
     }
 
     fn shape_of(&mut self, pod: &Arc<Pod>) -> ShapeId {

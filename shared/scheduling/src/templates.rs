@@ -96,7 +96,7 @@ pub(crate) struct Template {
     pub(crate) pool: Arc<NodePool>,
     pub(crate) hash: String,
     pub(crate) set: SetId,
-    pub(crate) taints: Vec<Taint>,
+    pub(crate) taints: Arc<[Taint]>,
     /// Types that meet the template's own requirements and can be bought.
     pub(crate) types: Vec<Arc<InstanceType>>,
     pub(crate) slots: Vec<Slot>,
@@ -199,7 +199,7 @@ impl Template {
             pool: Arc::clone(pool),
             hash: hash.to_owned(),
             set,
-            taints: pool.spec.template.spec.taints.clone().into_inner(),
+            taints: pool.spec.template.spec.taints.clone().into_inner().into(),
             types: Vec::new(),
             slots: Vec::new(),
             daemon_groups: Vec::new(),

@@ -103,6 +103,10 @@ pub(crate) struct Group {
     /// Affinity: the domains that suit every pod of the batch which has the constraint, where that says anything. The first
     /// of them goes there.
     wanted: Option<Bits>,
+    /// Hosts: those with pods, and those that take no more of the pods that the group selects. So places that cannot be are
+    /// passed over a word at a time.
+    peopled: Bits,
+    full: Bits,
     /// How many domains have pods.
     populated: usize,
     /// The first host that is a claim, and how many claims have pods.
@@ -124,9 +128,35 @@ impl Group {
             self.populated_claims += usize::from(self.on_host && at >= self.first_claim);
         }
         self.counts[at] += n;
-        if !self.on_host {
+        if self.on_host {
+            self.note_host(at);
+        } else {
             self.known.set(at);
         }
+    }
+
+    fn note_host(&mut self, at: usize) {
+        let count = self.count(at);
+        let note = |bits: &mut Bits, holds: bool| if holds { bits.set(at) } else { bits.clear(at) };
+        note(&mut self.peopled, count > 0);
+        let full = match self.identity.rule {
+            Rule::Spread => i64::from(count) >= self.identity.max_skew,
+            Rule::AntiAffinity => count > 0,
+            Rule::Affinity => false,
+        };
+        note(&mut self.full, full);
+    }
+
+    /// The hosts that surely take no pod, of those that the group selects or the others: nothing is said of the rest.
+    pub(crate) fn full_hosts(&self, selected: bool) -> Option<&Bits> {
+        (selected || self.identity.rule == Rule::AntiAffinity).then_some(&self.full)
+    }
+
+    /// The hosts of which one has to be taken, where pods have to be together and are somewhere already.
+    /// `anywhere`: the pod's own requirements name no host.
+    pub(crate) fn peopled_hosts(&self, selected: bool, anywhere: bool) -> Option<&Bits> {
+        let bound = !selected || (anywhere && self.populated > 0);
+        (self.identity.rule == Rule::Affinity && bound).then_some(&self.peopled)
     }
 
     fn remove(&mut self, at: usize, n: u32) {
@@ -136,6 +166,9 @@ impl Group {
             *count = count.saturating_sub(n);
             if *count == 0 {
                 self.populated -= 1;
+            }
+            if self.on_host {
+                self.note_host(at);
             }
         }
     }
@@ -316,6 +349,8 @@ impl Topology {
                     counts: Vec::new(),
                     known: Bits::default(),
                     wanted: None,
+                    peopled: Bits::default(),
+                    full: Bits::default(),
                     populated: 0,
                     first_claim: rows.len(),
                     populated_claims: 0,

@@ -13,7 +13,7 @@ use crate::{
     dims::Amounts,
     planner::{ReservedMode, one_node},
     ports::conflict,
-    run::{Choices, Claim, Fit, PLACEHOLDER, Place, Run, Trial},
+    run::{Choices, Claim, Fit, Order, PLACEHOLDER, Place, Run, Trial},
     sets::SetId,
     shapes::ShapeId,
     topology::Rule,
@@ -108,16 +108,17 @@ impl Run<'_, '_> {
         }
         let movable = self.entries[at].movable;
         let mut choices: SmallVec<[(usize, bool); 8]> = SmallVec::new();
-        let n_words = suitable.words().len();
-        for word in 0..n_words {
-            let mut rest = suitable.words()[word]
-                & self.alive[requests_id].words().get(word).copied().unwrap_or(0);
+        let mut open = (*suitable).clone();
+        open.and(&self.alive[requests_id]);
+        self.keep_open_hosts(&mut open, shape);
+        if movable {
+            open.and_not(&self.holding_back);
+        }
+        for word in 0..open.words().len() {
+            let mut rest = open.words()[word];
             while rest != 0 {
                 let row = word * 64 + rest.trailing_zeros() as usize;
                 rest &= rest - 1;
-                if movable && self.holding_back.get(row) {
-                    continue;
-                }
                 if !self.room_for(row, shape) {
                     self.alive[requests_id].clear(row);
                     continue;
@@ -128,6 +129,22 @@ impl Run<'_, '_> {
             }
         }
         None
+    }
+
+    /// Takes the hosts out that hold as many pods as a constraint between hosts allows: where every node has its share, none
+    /// of them is asked.
+    fn keep_open_hosts(&self, open: &mut Bits, shape: ShapeId) {
+        let it = &self.shapes[shape];
+        for group in &it.on_host {
+            let selected = it.counted_by.binary_search(group).is_ok();
+            let group = &self.topology.groups[*group];
+            if let Some(full) = group.full_hosts(selected) {
+                open.and_not(full);
+            }
+            if let Some(peopled) = group.peopled_hosts(selected, it.strict_host.is_none()) {
+                open.and(peopled);
+            }
+        }
     }
 
     pub(crate) fn room_for(&self, row: usize, shape: ShapeId) -> bool {
@@ -142,25 +159,6 @@ impl Run<'_, '_> {
         choices: &mut SmallVec<[(usize, bool); 8]>,
     ) -> bool {
         let it = &self.shapes[shape];
-        if !it.attachments.is_empty() {
-            let view = self.planner.view;
-            let row_state = &self.planner.rows.get(row).state;
-            let node = row_state.node_name();
-            let (held, limits) = self.attached.entry(row).or_insert_with(|| {
-                let mut held = volumes::Attachments::new();
-                for pod in view.pods_on(node).into_iter().flat_map(|it| it.pods.values()) {
-                    if !pod.is_terminal() && volumes::has_claims(pod) {
-                        for (driver, claims) in volumes::attachments(pod, view) {
-                            held.entry(driver).or_default().extend(claims);
-                        }
-                    }
-                }
-                (held, volumes::limits(row_state, view))
-            });
-            if !volumes::can_attach(&it.attachments, held, limits) {
-                return false;
-            }
-        }
         let planner = &mut *self.planner;
         let this = planner.rows.get(row);
         if !it.ports.is_empty()
@@ -180,16 +178,42 @@ impl Run<'_, '_> {
         if !self.host_allows(shape, self.planner.rows.get(row).host) {
             return false;
         }
-        if self.shapes[shape].on_keys.is_empty() {
+        if !self.shapes[shape].on_keys.is_empty() {
+            let class = self.planner.rows.get(row).class;
+            let known = choices.iter().find(|it| it.0 == class).map(|it| it.1);
+            let allowed = known.unwrap_or_else(|| {
+                let answer = self.class_allowed(class, shape);
+                choices.push((class, answer));
+                answer
+            });
+            if !allowed {
+                return false;
+            }
+        }
+        // Last, since it costs most: it looks at all pods of the node.
+        self.can_attach(row, shape)
+    }
+
+    fn can_attach(&mut self, row: usize, shape: ShapeId) -> bool {
+        let it = &self.shapes[shape];
+        if it.attachments.is_empty() {
             return true;
         }
-        let class = self.planner.rows.get(row).class;
-        if let Some((_, answer)) = choices.iter().find(|it| it.0 == class) {
-            return *answer;
-        }
-        let answer = self.class_allowed(class, shape);
-        choices.push((class, answer));
-        answer
+        let view = self.planner.view;
+        let row_state = &self.planner.rows.get(row).state;
+        let node = row_state.node_name();
+        let (held, limits) = self.attached.entry(row).or_insert_with(|| {
+            let mut held = volumes::Attachments::new();
+            for pod in view.pods_on(node).into_iter().flat_map(|it| it.pods.values()) {
+                if !pod.is_terminal() && volumes::has_claims(pod) {
+                    for (driver, claims) in volumes::attachments(pod, view) {
+                        held.entry(driver).or_default().extend(claims);
+                    }
+                }
+            }
+            (held, volumes::limits(row_state, view))
+        });
+        volumes::can_attach(&it.attachments, held, limits)
     }
 
     fn class_allowed(&mut self, class: usize, shape: ShapeId) -> bool {
@@ -276,7 +300,7 @@ impl Run<'_, '_> {
     pub(crate) fn claim_text(&self, claim: usize) -> String {
         let it = &self.claims[claim];
         match &it.ordered {
-            Some(order) => format!("claim {}", order.metadata.name),
+            Some(order) => format!("claim {}", order.claim.metadata.name),
             None => {
                 let pool = &self.planner.templates[it.template].pool.metadata.name;
                 format!("new claim {} of pool {pool}", claim + 1 - self.n_orders)
@@ -301,12 +325,11 @@ impl Run<'_, '_> {
             }
             Place::Claim(claim) => {
                 let it = &self.claims[claim];
-                let taints = &planner.templates[it.template].taints;
                 let takes = self.topology.filter_takes(
                     group,
                     it.set,
                     PLACEHOLDER,
-                    taints,
+                    &it.taints,
                     &mut planner.sets,
                 );
                 (it.set, it.host, takes)
@@ -350,7 +373,7 @@ impl Run<'_, '_> {
 
     fn try_claims(&mut self, shape: ShapeId, choices: &mut Choices) -> Option<(usize, Fit)> {
         for at in 0..self.n_orders {
-            if let Some(fit) = self.try_claim(at, shape, choices) {
+            if let Some(fit) = self.try_order(at, shape, choices) {
                 return Some((at, fit));
             }
         }
@@ -420,14 +443,53 @@ impl Run<'_, '_> {
             let n_volumes = claim.volumes.len() + volumes.difference(&claim.volumes).count();
             self.planner.templates[template].keep_attachable(&mut slots, n_volumes);
         }
-        let (held, ordered) = (claim.held.clone(), claim.ordered.is_some());
-        let before = claim.slots.clone();
-        let fit =
-            self.fit(template, shape, joined, choices, &slots, requests, &held, false)?.ok()?;
-        if ordered && (fit.set != base || fit.slots != before) {
+        let held = claim.held.clone();
+        self.fit(template, shape, joined, choices, &slots, requests, &held, false)?.ok()
+    }
+
+    /// The same for a claim that was ordered before and can be narrowed no more.
+    pub(crate) fn try_order(
+        &mut self,
+        at: usize,
+        shape: ShapeId,
+        choices: &mut Choices,
+    ) -> Option<Fit> {
+        let Order { asked, .. } = self.claims[at].ordered.as_ref()?;
+        let Some(asked) = asked else {
+            let fit = self.try_claim(at, shape, choices)?;
+            let claim = &self.claims[at];
+            return (fit.set == claim.set && fit.slots == claim.slots).then_some(fit);
+        };
+        let (claim, it) = (&self.claims[at], &self.shapes[shape]);
+        let requests: Amounts =
+            claim.requests.iter().zip(&it.requests).map(|(held, wanted)| held + wanted).collect();
+        let fits = requests.iter().zip(asked).all(|(wanted, room)| wanted <= room);
+        if !fits
+            || taints::untolerated(&claim.taints, &it.pod.spec.tolerations).is_some()
+            || conflict(&it.ports, &claim.ports)
+            || !self.host_allows(shape, claim.host)
+            || !self.placeholder_suits(shape)
+        {
             return None;
         }
-        Some(fit)
+        let (base, held) = (claim.set, claim.held.clone());
+        let wanted = self.shapes[shape].set;
+        let suits = |run: &mut Self, set: SetId| run.planner.sets.join(base, set) == Some(base);
+        let places: Vec<SetId> = self.shapes[shape]
+            .places
+            .iter()
+            .filter(|it| it.host.as_ref().is_none_or(absence))
+            .map(|it| it.set)
+            .collect();
+        let anywhere = self.shapes[shape].places.is_empty();
+        if !suits(self, wanted)
+            || !(anywhere || places.into_iter().any(|it| suits(self, it)))
+            || self.choose(base, shape, choices) != Some(base)
+        {
+            return None;
+        }
+        let slots = Bits::default();
+        Some(Fit { set: base, slots, requests, held, min_values_relaxed: false })
     }
 
     /// Whether the pods that are on a claim already leave room for one more where a spread constraint between hosts comes
@@ -441,10 +503,15 @@ impl Run<'_, '_> {
         }
         let it = &self.shapes[shape];
         let planner = &mut *self.planner;
-        let taints = &planner.templates[claim.template].taints;
         it.on_host.iter().filter(|group| self.topology.choosy.contains(group)).all(|group| {
             let change = (claim.set, joined);
-            if !self.topology.comes_under(*group, change, PLACEHOLDER, taints, &mut planner.sets) {
+            if !self.topology.comes_under(
+                *group,
+                change,
+                PLACEHOLDER,
+                &claim.taints,
+                &mut planner.sets,
+            ) {
                 return true;
             }
             let selects = |at: &&usize| {
@@ -464,9 +531,9 @@ impl Run<'_, '_> {
         for group in self.topology.choosy.clone() {
             let it = &self.claims[claim];
             let planner = &mut *self.planner;
-            let taints = &planner.templates[it.template].taints;
             let change = (before, it.set);
-            if self.topology.comes_under(group, change, PLACEHOLDER, taints, &mut planner.sets) {
+            let sets = &mut planner.sets;
+            if self.topology.comes_under(group, change, PLACEHOLDER, &it.taints, sets) {
                 let selects = |at: &&usize| {
                     self.topology.groups[group].identity.selects(&self.entries[**at].pod)
                 };
@@ -746,6 +813,7 @@ impl Run<'_, '_> {
         self.hold(&[], &fit.held);
         self.claims.push(Claim {
             template,
+            taints: Arc::clone(&self.planner.templates[template].taints),
             set: fit.set,
             slots: fit.slots,
             requests: fit.requests,

@@ -756,23 +756,6 @@ fn the_catalogues() {
     assert_eq!(catalogue_d()[4].requirements.single("integer"), Some("16"));
 }
 
-#[test] // A claim that was ordered and has no instance yet takes the pods that it was ordered for, and no others.
-fn orders_are_places() {
-    let pools = [input(pool("default", json!({})), &catalogue_d())];
-    let first = plan(&ClusterView::default(), &pools, [pod("p", &[("cpu", "1")], json!({}))]);
-    let mut order = first.new_claims[0].to_node_claim(|from, _| from);
-    order.metadata.name = "default-abcde".into();
-    let view = view([Arc::new(order).into()]);
-    let again = plan(
-        &view,
-        &pools,
-        [pod("p", &[("cpu", "1")], json!({})), pod("arm", &[], select(ARCH, "arm64"))],
-    );
-    assert_eq!(again.existing[0].name, "default-abcde");
-    assert_eq!(names(&again.existing[0].pods), ["p"]);
-    assert_eq!(claims(&again), [["arm"]]);
-}
-
 #[test] // B-012
 fn an_outage_of_the_catalog_is_no_matter_of_limits() {
     let mut broken = input(pool("default", json!({})), &catalogue_d());
