@@ -9,6 +9,7 @@ use spokeshave_catalog::{
         attempt::{Attempt, Outcome},
         instance::{self, Launched},
     },
+    stored,
 };
 use spokeshave_model::{
     ConditionStatus, EC2NodeClass, InstanceType, Kind, NodeClaim, ObjectKey, Uid, hash, labels,
@@ -75,6 +76,14 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             self.cluster.publish(event, DEDUPE).await;
         }
         self.cluster.delete::<NodeClaim>(&claim.key(), &claim.metadata.uid, None).await?;
+        if matches!(refusal, Refusal::InsufficientCapacity(_))
+            && let Some(shape) = claim.metadata.annotation(labels::SHAPE)
+            && let Err(error) = stored::note_shortage(self.state, shape, self.now).await
+        {
+            // What is lost with it is a pause.
+            let reason = format!("could not be written down: {error}");
+            self.cx.decide(Decision::new("skip", "StateTable/shortage", reason).as_error());
+        }
         let label = |key: &str| claim.metadata.label(key).unwrap_or_default();
         self.cx.count(
             DISRUPTED,

@@ -11,6 +11,7 @@ mod metrics;
 mod names;
 mod overlays;
 pub mod records;
+mod shortages;
 pub mod statics;
 pub mod world;
 
@@ -194,6 +195,7 @@ async fn run(
         pods: pending.iter().chain(&placeholders).chain(&displaced).cloned().collect(),
         without: records::commands(state).await?.begun,
         reserved: ReservedMode::Strict,
+        holds: shortages::holds(view, state, cx).await?,
         ..Batch::default()
     };
     metrics::before(view, batch.pods.len(), cx);
@@ -397,7 +399,11 @@ async fn wake_later(
     if !solution.unschedulable.is_empty() {
         wake(state, queues, "Unplaced", after(LOOK_ANYWAY), depth, cx).await;
     }
-    if !solution.deferred.is_empty() || !solution.unreached.is_empty() || unfinished {
+    if let Some(first) = solution.waiting.values().min() {
+        wake(state, queues, "Shortage", *first, depth, cx).await;
+    }
+    let n_deferred = solution.deferred.len().saturating_sub(solution.waiting.len());
+    if n_deferred > 0 || !solution.unreached.is_empty() || unfinished {
         wake(state, queues, "Deferred", after(DEFERRED), depth, cx).await;
     }
     let on_nodes = solution.existing.iter().flat_map(|it| &it.pods);

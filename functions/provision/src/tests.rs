@@ -463,3 +463,102 @@ fn overlays_say_whether_they_count() {
     assert_eq!(decisions(&fake, "set-condition").len(), before);
     assert!(state("a")[0].contains(now));
 }
+
+/// Notes so many failures in a row of the shape that pods of this world make, the last at `at`.
+fn short(fake: &Fake, shape: &str, failures: u32, at: Timestamp) {
+    let data = json!({"failures": failures, "at": at});
+    record(fake, StateKey::new("shortage", shape), data);
+}
+
+#[test]
+fn capacity_that_is_short_makes_no_storm_of_claims() {
+    let ordered = |failures: Option<u32>, ago: i64, launched: bool| {
+        let fake = world();
+        fake.add_json::<Pod>(pending("a", "7"));
+        provision(&fake, &pods_pending());
+        let first = claims(&fake);
+        let shape =
+            first[0].metadata.annotation(spokeshave_model::labels::SHAPE).map(str::to_owned);
+        let shape = shape.expect("every claim has one");
+        assert!(shape.starts_with("default/"), "{shape}");
+        if !launched {
+            fake.objects.borrow_mut().retain(|key, _| !key.starts_with("NodeClaim/"));
+        } else {
+            let mut claim = first[0].clone();
+            claim.status.provider_id = "aws:///a/i-1".into();
+            claim.conditions_mut().set_true(NodeClaim::LAUNCHED, now());
+            let mut objects = fake.objects.borrow_mut();
+            for value in objects.iter_mut().filter(|it| it.0.starts_with("NodeClaim/")) {
+                *value.1 = serde_json::to_value(&claim).expect("plain data");
+            }
+        }
+        fake.records.borrow_mut().retain(|key, _| key.partition != "provision");
+        if let Some(failures) = failures {
+            short(&fake, &shape, failures, now() - SignedDuration::from_secs(ago));
+        }
+        fake.sent.borrow_mut().clear();
+        fake.decisions.borrow_mut().clear();
+        for name in ["b", "c"] {
+            fake.add_json::<Pod>(pending(name, "7"));
+        }
+        provision(&fake, &pods_pending());
+        let known: Vec<&str> = first.iter().map(|it| it.metadata.name.as_str()).collect();
+        let n_new = claims(&fake)
+            .iter()
+            .filter(|it| !known.contains(&it.metadata.name.as_str()) || !launched)
+            .count();
+        let waits = decisions(&fake, "defer");
+        let left = fake.records.borrow().keys().filter(|it| it.partition == "shortage").count();
+        let wakes: Vec<i64> = fake
+            .sent
+            .borrow()
+            .iter()
+            .filter(|it| it.1.keys.iter().any(|key| key.name == "Shortage"))
+            .map(|it| it.2.as_secs())
+            .collect();
+        (n_new, waits, left, wakes)
+    };
+    // None, and one: nothing is held back.
+    assert_eq!(ordered(None, 0, false).0, 3);
+    assert_eq!(ordered(Some(1), 0, false).0, 3);
+    // Within the pause nothing is ordered, and the next look is at its end.
+    let (n_new, waits, left, wakes) = ordered(Some(3), 5, false);
+    assert_eq!((n_new, waits.len(), left, wakes), (0, 3, 1, vec![15]));
+    assert_eq!(
+        waits[0],
+        (
+            "Pod/default/a".to_owned(),
+            "capacity is short: the last claims of pool default for such pods got no instance; \
+             the next one is made at 2026-03-01T12:00:15Z"
+                .to_owned()
+        )
+    );
+    // After it, one at a time.
+    let (n_new, waits, left, wakes) = ordered(Some(3), 20, false);
+    assert_eq!((n_new, waits.len(), left, wakes), (1, 2, 1, vec![]));
+    assert!(waits[0].1.ends_with("; one is tried at a time"), "{}", waits[0].1);
+    // A launch since: over, and forgotten.
+    let (n_new, waits, left, _) = ordered(Some(3), 5, true);
+    assert_eq!((n_new, waits.len(), left), (2, 0, 0));
+}
+
+#[test]
+fn a_pause_of_one_pool_leaves_the_others_alone() {
+    let fake = world();
+    fake.add_json::<Pod>(pending("a", "1"));
+    provision(&fake, &pods_pending());
+    let first = claims(&fake);
+    let shape = first[0].metadata.annotation(spokeshave_model::labels::SHAPE).map(str::to_owned);
+    fake.objects.borrow_mut().retain(|key, _| !key.starts_with("NodeClaim/"));
+    fake.records.borrow_mut().retain(|key, _| key.partition != "provision");
+    short(&fake, &shape.expect("every claim has one"), 5, now());
+    let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": null, "reason": "Ready", "message": ""}]);
+    fake.add_json::<NodePool>(json!({"metadata": {"name": "another", "uid": "uid-2"},
+        "spec": {"template": {"spec": {"requirements": [], "nodeClassRef":
+            {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}},
+        "status": {"conditions": ready}}));
+    provision(&fake, &pods_pending());
+    let pools: Vec<Option<String>> =
+        claims(&fake).iter().map(|it| it.nodepool().map(str::to_owned)).collect();
+    assert_eq!(pools, [Some("another".to_owned())]);
+}

@@ -17,6 +17,7 @@ pub mod memory;
 pub mod offerings;
 pub mod plain;
 mod shared;
+pub mod shortage;
 pub mod stored;
 pub mod table;
 pub mod unavailable;

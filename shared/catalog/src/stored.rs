@@ -7,6 +7,7 @@
 //! | `catalog` | `fixed` | types that replace EC2's, in simulations | EC2's own types |
 //! | `catalog` | `spot` | spot prices | spot at on-demand prices until the next read |
 //! | `unavailable` | the mark's key | nothing but its end | a failing pool is tried again |
+//! | `shortage` | `<pool>/<shape>` of claims | how often in a row they got no instance, and when last | a few claims more that fail |
 //! | `unavailable-sequence` | `all` | counts marks | nothing |
 //! | `reservation` | reservation id | instances left, and when EC2 said so | counted as 0 until the next read |
 //! | `placement-group` | name or id | a placement group that a class selects; nodeclass writes it | launches into it wait |
@@ -33,11 +34,14 @@ use spokeshave_ports::{Record, StateError, StateKey, StateTable, When, ec2::Plac
 use crate::{
     Catalog, Mark, MarketView, SpotPrices, UnavailableOfferings, builtin,
     memory::{self, DiscoveredMemory, Observation},
-    plain, table, unavailable, warm, zonal_shift,
+    plain,
+    shortage::{self, Shortage},
+    table, unavailable, warm, zonal_shift,
 };
 
 pub const CATALOG: &str = "catalog";
 pub const UNAVAILABLE: &str = "unavailable";
+pub const SHORTAGE: &str = "shortage";
 pub const SEQUENCE: &str = "unavailable-sequence";
 pub const RESERVATION: &str = "reservation";
 pub const MEMORY: &str = "memory";
@@ -458,6 +462,54 @@ pub async fn count_reservation(
             other => return other.map(|_| ()),
         }
     }
+}
+
+/// Shapes of claims that got no instance, by name.
+///
+/// # Errors
+/// When the table does not answer.
+pub async fn load_shortages(
+    state: &impl StateTable,
+) -> Result<BTreeMap<String, Shortage>, StateError> {
+    let records = state.query(SHORTAGE, "").await?;
+    let known = |(shape, record): (String, Record)| Some((shape, field(&record)?));
+    Ok(records.into_iter().filter_map(known).collect())
+}
+
+/// Notes that claims of a shape got no instance.
+///
+/// # Errors
+/// When the table does not answer.
+pub async fn note_shortage(
+    state: &impl StateTable,
+    shape: &str,
+    now: Timestamp,
+) -> Result<(), StateError> {
+    let key = StateKey::new(SHORTAGE, shape);
+    let mut tries = 0;
+    loop {
+        let record = state.read(&key).await?;
+        let when = record.as_ref().map_or(When::Absent, |it| When::Version(it.version));
+        let before: Option<Shortage> = record.as_ref().and_then(field);
+        let noted = Shortage::noted(before, now);
+        if before == Some(noted) {
+            return Ok(());
+        }
+        let data = serde_json::to_value(noted).unwrap_or_default();
+        let expires_at = now.saturating_add(shortage::FORGOTTEN).ok();
+        match state.write(&key, data, expires_at, when).await {
+            Err(StateError::Conflict(_)) if tries < 5 => tries += 1,
+            other => return other.map(|_| ()),
+        }
+    }
+}
+
+/// Forgets a shortage: claims of the shape were launched again.
+///
+/// # Errors
+/// When the table does not answer.
+pub async fn forget_shortage(state: &impl StateTable, shape: &str) -> Result<(), StateError> {
+    state.remove(&StateKey::new(SHORTAGE, shape), When::Always).await
 }
 
 /// Memory that nodes reported.

@@ -10,7 +10,7 @@ use spokeshave_disruption::{
 use spokeshave_model::{
     CapacityType, InstanceType, NodeClaim, NodePool, Offering, Quantity, Requirement, Resources,
     Settings,
-    core::{Node, Pod},
+    core::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
     labels,
     meta::{apply_merge_patch, from_value},
 };
@@ -115,6 +115,17 @@ fn cluster_of(pod_cpu: &str, policy: &str, spec: &Value) -> (ClusterView, Vec<Po
                 "spec": {"nodeName": name, "containers": [{"name": "c", "resources": {"requests": {"cpu": pod_cpu, "memory": "1Gi"}}}]},
                 "status": {"phase": "Running"}});
             apply_merge_patch(&mut pod, &json!({"spec": spec}));
+            if spec.get("volumes").is_some() {
+                let claim = format!("v{n}-{p}");
+                let volume: PersistentVolume = from_value(json!({"metadata": {"name": claim}, "spec": {"csi": {"driver": "ebs.csi.aws.com"},
+                    "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions":
+                        [{"key": labels::ZONE, "operator": "In", "values": [zone]}]}]}}}})).unwrap_or_default();
+                let bound: PersistentVolumeClaim = from_value(json!({"metadata": {"name": claim, "namespace": "ns",
+                    "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": claim}})).unwrap_or_default();
+                objects.push(Object::from(Arc::new(volume)));
+                objects.push(Object::from(Arc::new(bound)));
+                pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] = json!(claim);
+            }
             objects.push(Object::from(Arc::new(from_value::<Pod>(pod).unwrap_or_default())));
         }
     }
@@ -158,13 +169,64 @@ fn none_can_go(bencher: divan::Bencher<'_, '_>) {
     bencher.bench_local(|| pass_over(&cluster, &pools));
 }
 
-/// The same, and every app wants to be spread over zones.
-#[divan::bench(sample_count = 1, sample_size = 1)]
-fn none_can_go_spread(bencher: divan::Bencher<'_, '_>) {
-    let spec = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": labels::ZONE,
-        "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}, "matchLabelKeys": ["app"]}]});
-    let (cluster, pools) = cluster_of("790m", "WhenEmptyOrUnderutilized", &spec);
+/// The same, and every pod has one more thing that it wants.
+#[divan::bench(args = MIXES, sample_count = 1, sample_size = 1)]
+fn none_can_go_mixed(bencher: divan::Bencher<'_, '_>, mix: &str) {
+    let (cluster, pools) = cluster_of("790m", "WhenEmptyOrUnderutilized", &wish(mix));
     bencher.bench_local(|| pass_over(&cluster, &pools));
+}
+
+/// There is room everywhere, and every pod has one more thing that it wants: nodes go until no more can.
+#[divan::bench(args = MIXES, sample_count = 1, sample_size = 1)]
+fn many_can_go_mixed(bencher: divan::Bencher<'_, '_>, mix: &str) {
+    let (cluster, pools) = cluster_of("400m", "WhenEmptyOrUnderutilized", &wish(mix));
+    bencher.bench_local(|| pass_over(&cluster, &pools));
+}
+
+const MIXES: [&str; 8] = [
+    "zones",
+    "hosts",
+    "hosts, hard",
+    "zones and hosts",
+    "apart by host",
+    "together by zone",
+    "volumes",
+    "ports",
+];
+
+/// What every pod of a mix wants. Each of 200 applications has 500 pods, so that no host is without the constraint's pods
+/// where all pods of a namespace count.
+fn wish(mix: &str) -> Value {
+    let spread = |key: &str, when: &str| json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": {}, "matchLabelKeys": ["app"]});
+    // Every host has twenty pods of the namespace: it takes no more.
+    let crowded = json!({"maxSkew": 20, "topologyKey": labels::HOSTNAME, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {}});
+    let term = |key: &str| json!({"topologyKey": key, "labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}});
+    match mix {
+        "zones" => {
+            json!({"topologySpreadConstraints": [spread(labels::ZONE, "ScheduleAnyway")]})
+        }
+        "hosts" => {
+            json!({"topologySpreadConstraints": [spread(labels::HOSTNAME, "ScheduleAnyway")]})
+        }
+        "hosts, hard" => json!({"topologySpreadConstraints": [crowded]}),
+        "zones and hosts" => json!({"topologySpreadConstraints":
+            [spread(labels::ZONE, "ScheduleAnyway"), spread(labels::HOSTNAME, "ScheduleAnyway")]}),
+        "apart by host" => {
+            json!({"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution":
+            [{"weight": 1, "podAffinityTerm": term(labels::HOSTNAME)}]}}})
+        }
+        "together by zone" => {
+            json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term(labels::ZONE)]}}})
+        }
+        "volumes" => {
+            json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "CLAIM"}}]})
+        }
+        "ports" => {
+            json!({"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 8080}]}]})
+        }
+        _ => json!({}),
+    }
 }
 
 /// Nothing may be consolidated: the survey alone.

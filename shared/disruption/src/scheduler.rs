@@ -170,7 +170,7 @@ impl<'a> Scheduler<'a> {
             respect_consolidate_after: purpose == Purpose::Consolidation,
             refuse_uninitialized: true,
             displaced: displaced_keys.clone(),
-            explain: None,
+            ..Batch::default()
         };
         let solution = planner.solve(&batch, self.keep_going);
         if !solution.unreached.is_empty() {

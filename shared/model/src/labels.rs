@@ -132,6 +132,8 @@ pub const INSTANCE_PROFILE_NAME: &str = "karpenter.k8s.aws/instance-profile-name
 pub const LAUNCH_ATTEMPT: &str = "spokeshave.dev/launch-attempt";
 /// Annotation of ours on a claim: the disruption command that made it as a replacement.
 pub const COMMAND: &str = "spokeshave.dev/command";
+/// What a claim asks for, instance types aside, as a name: by it launching remembers for what capacity runs short.
+pub const SHAPE: &str = "spokeshave.dev/shape";
 /// Annotation of ours on a NodePool: `replace` acts on rebalance recommendations.
 pub const REBALANCE: &str = "spokeshave.dev/rebalance";
 /// Annotation of ours on a NodePool: how long before a scheduled change of EC2 its nodes begin to leave (Go text such as

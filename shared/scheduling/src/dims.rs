@@ -45,6 +45,10 @@ impl Dims {
         self.index.get(name).copied()
     }
 
+    pub(crate) fn name(&self, at: usize) -> &str {
+        &self.names[at]
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.names.len()
     }

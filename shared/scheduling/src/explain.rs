@@ -103,6 +103,10 @@ impl Run<'_, '_> {
                 self.fit(template, shape, joined, &mut choices, &slots, requests, &[], true);
             match found {
                 Some(Ok(fit)) => {
+                    if let Some(wait) = self.held_back(template, fit.set, &fit.requests) {
+                        self.steps.push(format!("new claim of pool {pool}: {}", wait.text));
+                        continue;
+                    }
                     let n_types = self.planner.templates[template].types_of(&fit.slots).len();
                     self.steps
                         .push(format!("new claim of pool {pool}: {n_types} instance types fit"));

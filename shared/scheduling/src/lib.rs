@@ -27,6 +27,7 @@ mod rows;
 mod run;
 mod sets;
 mod shapes;
+mod shortage;
 mod solution;
 mod templates;
 mod topology;
@@ -39,6 +40,7 @@ pub use options::Options;
 pub use planner::{Batch, Planner, PoolInput, Prepared, ReservedMode, solve, usage_by_pool};
 pub use report::{ALL_FILTERED, MAX_INSTANCE_TYPES, MIN_VALUES_AFTER_CUT, NO_POOLS};
 pub use run::{DRA_REFUSAL, DRA_UNRESOLVED};
+pub use shortage::{Hold, Holds};
 pub use solution::{
     Cheapest, ExistingPlacement, PlannedClaim, Reason, Solution, allows, any, claim_of_pool,
 };

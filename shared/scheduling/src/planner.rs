@@ -21,6 +21,7 @@ use crate::{
     run::Run,
     sets::{SetId, Sets},
     shapes,
+    shortage::Holds,
     solution::Solution,
     templates::{Skipped, Template},
     topology::Bases,
@@ -75,6 +76,8 @@ pub struct Batch {
     pub refuse_uninitialized: bool,
     /// Pods (keys) from nodes that are being deleted.
     pub displaced: BTreeSet<ObjectKey>,
+    /// Shapes of claims for which capacity is short.
+    pub holds: Holds,
     /// The pod whose way is to be told step by step.
     pub explain: Option<ObjectKey>,
 }

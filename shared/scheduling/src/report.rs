@@ -59,6 +59,9 @@ impl Run<'_, '_> {
             if !reached[*at] {
                 solution.unreached.push(key);
             } else if let Some(why) = deferred.get(at) {
+                if let Some(until) = self.waiting.get(at) {
+                    solution.waiting.insert(key.clone(), *until);
+                }
                 solution.deferred.insert(key, why.clone());
             } else {
                 let shape = self.entries[*at].shape;
@@ -218,6 +221,7 @@ impl Run<'_, '_> {
             pods,
             requests,
             min_values_relaxed: claim.min_values_relaxed,
+            shape: self.shape_of_claim(claim.template, claim.set, &claim.requests),
             reservations: held,
             cheapest,
         })

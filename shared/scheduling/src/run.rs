@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use spokeshave_model::{
@@ -23,6 +24,7 @@ use crate::{
     rows::Row,
     sets::SetId,
     shapes::{self, KeyGroups, Shape, ShapeId, VolumePlace},
+    shortage::Wait,
     solution::Solution,
     templates::Priced,
     topology::Topology,
@@ -152,6 +154,11 @@ pub(crate) struct Run<'p, 'a> {
     /// The first claims are orders of before.
     pub(crate) n_orders: usize,
     pub(crate) steps: Vec<String>,
+    /// Shapes of which a claim is under way or opened; kept while something is held back.
+    pub(crate) opened: BTreeSet<String>,
+    /// What the current pod waits for, and until when others do.
+    pub(crate) wait: Option<Wait>,
+    pub(crate) waiting: BTreeMap<usize, Timestamp>,
 }
 
 impl<'p, 'a> Run<'p, 'a> {
@@ -229,6 +236,9 @@ impl<'p, 'a> Run<'p, 'a> {
             price_orders: FxHashMap::default(),
             n_orders: 0,
             steps: Vec::new(),
+            opened: BTreeSet::new(),
+            wait: None,
+            waiting: BTreeMap::new(),
         };
         run.count_reservations();
         run.enter(&pods);
@@ -349,6 +359,7 @@ impl<'p, 'a> Run<'p, 'a> {
             .cloned()
             .collect();
         for order in orders {
+            self.opened.extend(order.metadata.annotation(labels::SHAPE).map(str::to_owned));
             let planner = &mut *self.planner;
             let pool = order.nodepool();
             let template = planner.templates.iter().position(|it| Some(it.pool.name()) == pool);

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use jiff::Timestamp;
 use spokeshave_model::{
     CapacityType, InstanceType, NodeClaim, NodePool, ObjectKey, Offering, Operator, OwnerReference,
     Quantity, Requirement, Requirements, Resources,
@@ -47,6 +48,8 @@ pub struct PlannedClaim {
     pub min_values_relaxed: bool,
     /// Reservations that were put aside for this claim.
     pub reservations: Vec<String>,
+    /// What capacity that runs short is remembered by ([`crate::Holds`]).
+    pub shape: String,
     pub cheapest: Option<Cheapest>,
 }
 
@@ -94,6 +97,7 @@ impl PlannedClaim {
         if offerings().any(|it| it.capacity.is_some()) {
             annotations.insert(labels::CAPACITY_OVERLAY_APPLIED.to_owned(), "true".to_owned());
         }
+        annotations.insert(labels::SHAPE.to_owned(), self.shape.clone());
         claim.spec.requirements = self.claim_requirements().to_api();
         claim.spec.resources = ResourceRequirements { requests: self.requests.clone() };
         claim
@@ -261,8 +265,10 @@ pub struct Solution {
     /// Only those that receive pods, in the order in which they are tried.
     pub existing: Vec<ExistingPlacement>,
     pub unschedulable: BTreeMap<ObjectKey, Reason>,
-    /// Pods that wait for reserved capacity: not a failure.
+    /// Pods that wait for reserved capacity, or for a time at which capacity that was short may be there again: not a failure.
     pub deferred: BTreeMap<ObjectKey, String>,
+    /// Those of them that have nothing to wait for but a time.
+    pub waiting: BTreeMap<ObjectKey, Timestamp>,
     /// Pods that were not reached in time.
     pub unreached: Vec<ObjectKey>,
     /// Pools that took no part, and why.

@@ -25,6 +25,8 @@ impl Run<'_, '_> {
     pub(crate) fn place(&mut self, at: usize) -> Trial {
         let original = self.entries[at].shape;
         self.current = Some(at);
+        self.wait = None;
+        self.waiting.remove(&at);
         let movable = self.entries[at].movable;
         if self.shapes[original].failed_at == Some((self.placements, movable)) {
             return Trial::Failed;
@@ -46,6 +48,10 @@ impl Run<'_, '_> {
                 self.steps.push(format!("no place; giving up {what}"));
             }
             shape = next;
+        }
+        if let Some(wait) = self.wait.take() {
+            self.waiting.extend(wait.until.map(|until| (at, until)));
+            return Trial::Deferred(wait.text);
         }
         self.shapes[original].failed_at = Some((self.placements, movable));
         Trial::Failed
@@ -444,7 +450,17 @@ impl Run<'_, '_> {
             self.planner.templates[template].keep_attachable(&mut slots, n_volumes);
         }
         let held = claim.held.clone();
-        self.fit(template, shape, joined, choices, &slots, requests, &held, false)?.ok()
+        let fit =
+            self.fit(template, shape, joined, choices, &slots, requests, &held, false)?.ok()?;
+        if !self.batch.holds.is_empty() {
+            // A claim must not become one that would not have been opened.
+            let before = self.shape_of_claim(template, base, &self.claims[at].requests);
+            let after = self.shape_of_claim(template, fit.set, &fit.requests);
+            if before != after && self.batch.holds.contains_key(&after) {
+                return None;
+            }
+        }
+        Some(fit)
     }
 
     /// The same for a claim that was ordered before and can be narrowed no more.
@@ -774,6 +790,10 @@ impl Run<'_, '_> {
                 None => {}
                 Some(Err(why)) => return Trial::Deferred(why),
                 Some(Ok(fit)) => {
+                    if let Some(wait) = self.held_back(template, fit.set, &fit.requests) {
+                        self.wait.get_or_insert(wait);
+                        continue;
+                    }
                     self.open_claim(at, shape, template, host, fit);
                     return Trial::Placed;
                 }
@@ -811,6 +831,9 @@ impl Run<'_, '_> {
             take_from(remaining, &self.planner.templates[template].most(&fit.slots));
         }
         self.hold(&[], &fit.held);
+        if !self.batch.holds.is_empty() {
+            self.opened.insert(self.shape_of_claim(template, fit.set, &fit.requests));
+        }
         self.claims.push(Claim {
             template,
             taints: Arc::clone(&self.planner.templates[template].taints),
