@@ -129,3 +129,38 @@ fn is_newer(a: &str, b: &str) -> bool {
     let number = |text: &str| text.parse::<u128>().ok();
     number(a) > number(b)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test] // scheduling 10, cases 1-4
+    fn windows_close_when_nothing_new_comes_or_at_last() {
+        let at = |millis: i64| Timestamp::from_millisecond(millis).unwrap_or_default();
+        let every_half_second: Vec<(String, i64)> =
+            (0..60).map(|n| (format!("pod-{n}"), n * 500)).collect();
+        let list = |it: &[(&str, i64)]| -> Vec<(String, i64)> {
+            it.iter().map(|(uid, at)| ((*uid).to_owned(), *at)).collect()
+        };
+        for (what, triggers, closes) in [
+            ("one pod", list(&[("a", 0)]), 1000),
+            ("each within a second", list(&[("a", 0), ("b", 800), ("c", 1500)]), 2500),
+            ("the same pod again", list(&[("a", 0), ("a", 900)]), 1000),
+            ("without end", every_half_second, 10_000),
+        ] {
+            let second = SignedDuration::from_secs(1);
+            let mut window = Window::new(second, SignedDuration::from_secs(10));
+            let mut closed = None;
+            for (uid, millis) in triggers {
+                if let Some(due) = window.closes_at().filter(|due| *due <= at(millis)) {
+                    closed.get_or_insert(due);
+                    break;
+                }
+                window.trigger(&Uid(uid), at(millis));
+            }
+            let closed = closed.or(window.closes_at());
+            assert_eq!(closed, Some(at(closes)), "{what}");
+            assert!(!window.clone().close(at(closes - 1)) && window.close(at(closes)), "{what}");
+        }
+    }
+}

@@ -196,6 +196,30 @@ fn no_capacity() {
     );
 }
 
+#[test] // What gets no instance is counted by its shape, once for all claims of a try.
+fn claims_that_get_no_instance_are_counted_by_their_shape() {
+    let world = World::new(0);
+    let shortage = || {
+        let records = world.fake.records.borrow();
+        let those = records.iter().filter(|it| it.0.partition == "shortage");
+        those.map(|(key, it)| (key.sort.clone(), it.data["failures"].as_i64())).collect::<Vec<_>>()
+    };
+    let shaped = |name: &str, n: usize| {
+        let mut claim = common::claim(name, n, "a");
+        claim["metadata"]["annotations"] = serde_json::json!({"spokeshave.dev/shape": "a/0123"});
+        world.fake.add_json::<NodeClaim>(claim);
+    };
+    for (n, expected) in [(0, 1), (2, 2)] {
+        shaped(&format!("s-{n}"), n);
+        shaped(&format!("s-{}", n + 1), n + 1);
+        let errors = vec![ice("m5.large", "us-west-2a"), ice("m5.large", "us-west-2b")];
+        world.script.borrow_mut().push(Script::Errors(errors));
+        world.set_now(at(600 * (expected - 1)));
+        world.run().expect("it lives");
+        assert_eq!(shortage(), [("a/0123".to_owned(), Some(expected))]);
+    }
+}
+
 #[test] // aws-capacity 18, case 2; 20, case 3; bug report B-056
 fn other_errors_are_tried_again() {
     let world = World::new(1);

@@ -153,16 +153,19 @@ async fn may_create(
     };
     let none = Resources::new();
     let usage = usage.unwrap_or(&none);
-    for (name, limit) in fresh.spec.limits.iter().flat_map(Resources::iter) {
-        let used = usage.get(name);
-        if used > limit {
-            let unit = if name == NODES { "node limit" } else { name };
-            let text = format!("{unit} usage of {used} exceeds limit of {limit}");
-            cx.decide(Decision::new("skip", object, text));
-            return Ok(false);
-        }
+    if let Some(text) = fresh.spec.limits.as_ref().and_then(|limits| over_limit(usage, limits)) {
+        cx.decide(Decision::new("skip", object, text));
+        return Ok(false);
     }
     Ok(true)
+}
+
+/// Which limit is exceeded, if any is.
+pub(crate) fn over_limit(usage: &Resources, limits: &Resources) -> Option<String> {
+    limits.iter().find(|(name, limit)| usage.get(name) > *limit).map(|(name, limit)| {
+        let unit = if name == NODES { "node limit" } else { name };
+        format!("{unit} usage of {} exceeds limit of {limit}", usage.get(name))
+    })
 }
 
 /// One message per group of like claims. A message that is not sent is made good by the bridge, which sees the claims.

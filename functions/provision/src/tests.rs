@@ -262,7 +262,7 @@ fn fixed_claim(fake: &Fake, name: &str, launched: bool, deleting: bool) {
     }
 }
 
-#[test] // scheduling 22, cases 1, 2 and 4; lifecycle 31, cases 1-4 and 7
+#[test] // scheduling 22, cases 1, 2, 4 and 6; lifecycle 31, cases 1-4 and 7
 fn static_pools_keep_their_size() {
     let run = |replicas, limit, claims_there: &[(&str, bool, bool)]| {
         let fake = world();
@@ -561,4 +561,115 @@ fn a_pause_of_one_pool_leaves_the_others_alone() {
     let pools: Vec<Option<String>> =
         claims(&fake).iter().map(|it| it.nodepool().map(str::to_owned)).collect();
     assert_eq!(pools, [Some("another".to_owned())]);
+}
+
+#[test] // scheduling 10, case 5: ours plans on with what was ordered, and orders nothing twice
+fn a_claim_without_an_instance_stalls_nobody() {
+    let fake = world();
+    fake.add_json::<Pod>(pending("a", "1500m"));
+    provision(&fake, &pods_pending());
+    let first = claims(&fake);
+    assert_eq!(first.len(), 1);
+    // It could still become the small type, which this one does not fit.
+    fake.add_json::<Pod>(pending("c", "7"));
+    provision(&fake, &pods_pending());
+    let second: Vec<NodeClaim> =
+        claims(&fake).into_iter().filter(|it| it.metadata.name != first[0].metadata.name).collect();
+    assert_eq!(second.len(), 1);
+    assert_eq!(second[0].spec.resources.requests.get("cpu").to_string(), "7");
+}
+
+#[test] // scheduling 1, case 6; 17, case 3
+fn nominations_last_two_batches() {
+    let window = |max: &str| {
+        let mut settings = Settings::default();
+        settings.set("BATCH_MAX_DURATION", max).expect("a duration");
+        records::nomination_window(&settings).as_secs()
+    };
+    let expected = [("4s", 10), ("6s", 12), ("3s", 10), ("30s", 60), ("10s", 20)];
+    for (max, secs) in expected {
+        assert_eq!(window(max), secs, "{max}");
+    }
+}
+
+/// A pool like the others, changed by `fields`.
+fn change_pool(fake: &Fake, fields: impl Fn(&mut NodePool)) {
+    let mut pool = fake.object::<NodePool>("default").expect("there");
+    fields(&mut pool);
+    fake.add(&pool);
+}
+
+#[test] // scheduling 15, case 7
+fn usage_above_a_limit_stops_creation_and_equality_does_not() {
+    let ordered = |cpu: &str| {
+        let fake = world();
+        change_pool(&fake, |it| {
+            let limits = serde_json::from_value(json!({"cpu": "10", "memory": "1000Gi"}));
+            it.spec.limits = Some(limits.expect("limits"));
+        });
+        fake.add_json::<NodeClaim>(json!({"metadata": {"name": "c1", "labels": {"karpenter.sh/nodepool": "default"}},
+            "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                     "requirements": []},
+            "status": {"providerID": "aws:///a/i-1", "capacity": {"cpu": cpu, "memory": "1Gi", "pods": "10"}}}));
+        fake.add_json::<Pod>(pending("p", "1"));
+        provision(&fake, &pods_pending());
+        (claims(&fake).len() - 1, decisions(&fake, "unschedulable").len())
+    };
+    // The plan itself decides at 8 and at 10; what is beyond the limit gets nothing.
+    assert_eq!(ordered("8"), (1, 0));
+    assert_eq!(ordered("10"), (0, 1));
+    assert_eq!(ordered("10100m"), (0, 1));
+    let exact = carry_out::over_limit;
+    let resources = |cpu: &str| serde_json::from_value(json!({"cpu": cpu})).expect("resources");
+    assert_eq!(exact(&resources("10"), &resources("10")), None);
+    assert_eq!(
+        exact(&resources("10100m"), &resources("10")),
+        Some("cpu usage of 10100m exceeds limit of 10".to_owned())
+    );
+}
+
+#[test] // scheduling 24, case 3
+fn pending_pods_are_counted_by_zone() {
+    let fake = world();
+    let mut pinned = pending("pinned", "1");
+    pinned["spec"]["nodeSelector"] = json!({"topology.kubernetes.io/zone": "a"});
+    fake.add_json::<Pod>(pinned);
+    fake.add_json::<Pod>(pending("free", "1"));
+    provision(&fake, &pods_pending());
+    assert_eq!(
+        fake.samples("karpenter_scheduler_pending_pods_by_effective_zone_count"),
+        [
+            "karpenter_scheduler_pending_pods_by_effective_zone_count{controller=provisioner,zone=a} 1",
+            "karpenter_scheduler_pending_pods_by_effective_zone_count{controller=provisioner,zone=flexible} 1",
+        ]
+    );
+}
+
+#[test] // scheduling 23, case 6; 6, case 7
+fn pods_with_devices_count_as_unschedulable_and_unbound_claims_as_ignored() {
+    let fake = world();
+    let mut devices = pending("devices", "1");
+    devices["spec"]["resourceClaims"] = json!([{"name": "gpu"}]);
+    fake.add_json::<Pod>(devices);
+    let mut volume = pending("volume", "1");
+    volume["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+    fake.add_json::<Pod>(volume);
+    fake.add_json::<spokeshave_model::core::PersistentVolumeClaim>(json!({
+        "metadata": {"name": "c", "namespace": "default"}, "spec": {"storageClassName": "now"}}));
+    fake.add_json::<spokeshave_model::core::StorageClass>(json!({
+        "metadata": {"name": "now"}, "provisioner": "ebs.csi.aws.com", "volumeBindingMode": "Immediate"}));
+    provision(&fake, &pods_pending());
+    assert!(claims(&fake).is_empty());
+    assert_eq!(
+        fake.event_reasons(),
+        ["Pod/default/volume FailedScheduling", "Pod/default/devices FailedScheduling"]
+    );
+    assert_eq!(
+        fake.samples("karpenter_scheduler_ignored_pods_count"),
+        ["karpenter_scheduler_ignored_pods_count{} 1"]
+    );
+    assert_eq!(
+        fake.samples("karpenter_scheduler_unschedulable_pods_count"),
+        ["karpenter_scheduler_unschedulable_pods_count{controller=provisioner} 1"]
+    );
 }

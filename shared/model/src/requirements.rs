@@ -25,6 +25,15 @@ pub enum Operator {
     Lte,
 }
 
+impl Operator {
+    /// The operator of this name; `None` where there is none.
+    pub fn of(name: &str) -> Option<Self> {
+        use serde::de::{IntoDeserializer, value::Error};
+        let name: serde::de::value::StrDeserializer<'_, Error> = name.into_deserializer();
+        Self::deserialize(name).ok()
+    }
+}
+
 /// A requirement as the API writes it: in NodePools, NodeClaims, node affinity and NodeOverlays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

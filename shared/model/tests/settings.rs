@@ -69,3 +69,27 @@ fn settings_that_stop_the_start() {
     let endpoint = "https://abc.gr7.us-west-2.eks.amazonaws.com";
     assert_eq!(with("CLUSTER_ENDPOINT", endpoint).expect("a URL").cluster_endpoint, endpoint);
 }
+
+#[test] // scheduling 1, cases 1-4
+fn settings_of_planning() {
+    use spokeshave_model::settings::{MinValuesPolicy, PreferencePolicy};
+    let defaults = Settings::default();
+    assert_eq!(defaults.batch_idle_duration.as_secs(), 1);
+    assert_eq!(defaults.batch_max_duration.as_secs(), 10);
+    assert_eq!(defaults.preference_policy, PreferencePolicy::Respect);
+    assert_eq!(defaults.min_values_policy, MinValuesPolicy::Strict);
+    assert!(defaults.ignore_dra_requests && defaults.gates.reserved_capacity);
+    let gates = |text: &str| with("FEATURE_GATES", text).map(|it| it.gates);
+    let on = gates("NodeOverlay=true").expect("gates");
+    assert!(on.node_overlay && on.reserved_capacity);
+    let off = gates("ReservedCapacity=false").expect("gates");
+    assert!(!off.reserved_capacity && !off.node_overlay);
+    assert_eq!(gates("Drift=true"), Ok(defaults.gates));
+    assert!(gates("NodeOverlay").is_err());
+    for (name, wrong, right) in
+        [("PREFERENCE_POLICY", "ignore", "Ignore"), ("MIN_VALUES_POLICY", "Relaxed", "BestEffort")]
+    {
+        assert!(with(name, wrong).expect_err("a word of another case").contains(wrong));
+        assert!(with(name, right).is_ok());
+    }
+}

@@ -84,6 +84,11 @@ pub fn validate(pod: &Pod, view: &ClusterView) -> Result<(), (String, bool)> {
     }
     for term in shapes::required_terms(pod) {
         problems.extend(term.match_expressions.iter().filter_map(problem));
+        problems.extend(term.unknown_operators.iter().map(|(key, operator)| {
+            format!(
+                "key {key} has an unknown operator {operator}, expected one of In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte, Lte"
+            )
+        }));
     }
     problems.extend(volumes::problem(pod, view));
     if problems.is_empty() { Ok(()) } else { Err((problems.join("; "), true)) }

@@ -221,7 +221,8 @@ impl Run<'_, '_> {
             pods,
             requests,
             min_values_relaxed: claim.min_values_relaxed,
-            shape: self.shape_of_claim(claim.template, claim.set, &claim.requests),
+            wanted: Arc::clone(self.planner.sets.get(claim.set)),
+            extended: self.extended(&claim.requests).map(str::to_owned).collect(),
             reservations: held,
             cheapest,
         })

@@ -33,7 +33,7 @@ pub(crate) struct Wait {
 pub(crate) fn shape_name<'a>(
     pool: &str,
     requirements: &Requirements,
-    resources: impl Iterator<Item = &'a str>,
+    extended: impl Iterator<Item = &'a str>,
 ) -> String {
     let mut text = String::new();
     for entry in requirements.to_api() {
@@ -44,7 +44,7 @@ pub(crate) fn shape_name<'a>(
             entry.values.join(",")
         ));
     }
-    let mut extended: Vec<&str> = resources.filter(|it| !is_plain(it)).collect();
+    let mut extended: Vec<&str> = extended.collect();
     extended.sort_unstable();
     text.push_str(&extended.join(","));
     format!("{pool}/{:016x}", spokeshave_model::hash::text(&text))
@@ -59,11 +59,17 @@ fn is_plain(resource: &str) -> bool {
 impl Run<'_, '_> {
     /// The shape of a claim with these requirements whose pods ask for `requests`.
     pub(crate) fn shape_of_claim(&self, template: usize, set: SetId, requests: &[i128]) -> String {
-        let planner = &*self.planner;
+        let pool = &self.planner.templates[template].pool.metadata.name;
+        shape_name(pool, self.planner.sets.get(set), self.extended(requests))
+    }
+
+    /// The resources asked for that not every node has.
+    pub(crate) fn extended<'s>(
+        &'s self,
+        requests: &'s [i128],
+    ) -> impl Iterator<Item = &'s str> + 's {
         let asked = requests.iter().enumerate().filter(|it| *it.1 > 0);
-        let names = asked.map(|(dim, _)| planner.dims.name(dim));
-        let pool = &planner.templates[template].pool.metadata.name;
-        shape_name(pool, planner.sets.get(set), names)
+        asked.map(|(dim, _)| self.planner.dims.name(dim)).filter(|it| !is_plain(it))
     }
 
     /// Why no claim of this shape is opened now; `None`: it may be.

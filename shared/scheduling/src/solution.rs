@@ -13,7 +13,10 @@ use spokeshave_model::{
     node_pool::NodeClaimTemplate,
 };
 
-use crate::templates::{Skipped, Template};
+use crate::{
+    shortage::shape_name,
+    templates::{Skipped, Template},
+};
 
 /// The cheapest thing that a claim can be launched as.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,8 +51,9 @@ pub struct PlannedClaim {
     pub min_values_relaxed: bool,
     /// Reservations that were put aside for this claim.
     pub reservations: Vec<String>,
-    /// What capacity that runs short is remembered by ([`crate::Holds`]).
-    pub shape: String,
+    /// The requirements without what was narrowed for reservations, and the extended resources that its pods want.
+    pub(crate) wanted: Arc<Requirements>,
+    pub(crate) extended: Vec<String>,
     pub cheapest: Option<Cheapest>,
 }
 
@@ -76,6 +80,12 @@ impl PlannedClaim {
         set
     }
 
+    /// What capacity that runs short is remembered by ([`crate::Holds`]).
+    pub fn shape(&self) -> String {
+        let extended = self.extended.iter().map(String::as_str);
+        shape_name(&self.nodepool.metadata.name, &self.wanted, extended)
+    }
+
     /// The labels that the NodeClaim object gets: those of the pool, and a concrete value for every custom key.
     ///
     /// `draw` gives a number from its (inclusive) range, for keys that only have to exist.
@@ -97,7 +107,7 @@ impl PlannedClaim {
         if offerings().any(|it| it.capacity.is_some()) {
             annotations.insert(labels::CAPACITY_OVERLAY_APPLIED.to_owned(), "true".to_owned());
         }
-        annotations.insert(labels::SHAPE.to_owned(), self.shape.clone());
+        annotations.insert(labels::SHAPE.to_owned(), self.shape());
         claim.spec.requirements = self.claim_requirements().to_api();
         claim.spec.resources = ResourceRequirements { requests: self.requests.clone() };
         claim

@@ -27,6 +27,9 @@ use crate::{
     requests::pod_requests,
 };
 
+/// The taint of a cordoned node.
+const CORDONED: &str = "node.kubernetes.io/unschedulable";
+
 /// An object that the view keeps.
 #[derive(Clone, Debug)]
 pub enum Object {
@@ -246,7 +249,9 @@ impl StateNode {
         self.labels().get(labels::NODEPOOL).map(String::as_str)
     }
 
-    /// The taints that count (`spec` scheduling 4).
+    /// The taints that count (`spec` scheduling 4). A cordoned node counts as tainted.
+    ///
+    /// DIFFERENCE: Karpenter looks at the taint alone, which comes a moment after the cordon; kube-scheduler looks at both.
     pub fn taints(&self) -> Vec<Taint> {
         let mut taints = match (&self.node, &self.claim) {
             (Some(node), _) if self.is_registered() => node.spec.taints.clone(),
@@ -254,6 +259,11 @@ impl StateNode {
             (Some(node), None) => node.spec.taints.clone(),
             (None, None) => Vec::new(),
         };
+        if self.node.as_ref().is_some_and(|it| it.spec.unschedulable)
+            && !taints.iter().any(|it| it.key == CORDONED)
+        {
+            taints.push(Taint::new(CORDONED, "", TaintEffect::NoSchedule));
+        }
         if let Some(claim) = &self.claim
             && !self.is_initialized()
         {

@@ -213,6 +213,24 @@ fn taints_of_nodes_that_start() {
     assert!(plan(&view, &pools, [pod("p", &[], ANY())]).existing.is_empty());
 }
 
+#[test] // A cordoned node whose taint has not come yet.
+fn cordoned_nodes_take_what_tolerates_the_cordon() {
+    let cordoned = node("n1", json!({"spec": {"unschedulable": true}}));
+    let view = view([Arc::new(cordoned).into()]);
+    let pools = [input(pool("default", ANY()), &catalogue_d())];
+    let tolerant =
+        |key: &str| json!({"spec": {"tolerations": [{"key": key, "operator": "Exists"}]}});
+    for (fields, taken) in [
+        (ANY(), false),
+        (tolerant("node.kubernetes.io/unschedulable"), true),
+        (tolerant("node.kubernetes.io/not-ready"), false),
+    ] {
+        let solution = plan(&view, &pools, [pod("p", &[("cpu", "1")], fields)]);
+        assert_eq!(solution.existing.len(), usize::from(taken));
+        assert_eq!(solution.new_claims.len(), usize::from(!taken));
+    }
+}
+
 fn with_port(name: &str, ip: &str, port: i32, protocol: &str) -> Pod {
     pod(
         name,
@@ -551,6 +569,14 @@ fn which_pods_are_refused() {
             "negative",
             require(json!({"key": "a", "operator": "Gt", "values": ["-1"]})),
             Some(("key a with operator Gt must have one integer >= 0", true)),
+        ),
+        (
+            "unknown operator",
+            require(json!({"key": "a", "operator": "Foo", "values": ["b"]})),
+            Some((
+                "key a has an unknown operator Foo, expected one of In, NotIn, Exists, DoesNotExist, Gt, Lt, Gte, Lte",
+                true,
+            )),
         ),
         (
             "unknown capacity type",

@@ -3,8 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    LabelSelector, meta::null_is_default, node_pool::is_default,
-    requirements::NodeSelectorRequirement,
+    LabelSelector,
+    meta::null_is_default,
+    node_pool::is_default,
+    requirements::{NodeSelectorRequirement, Operator},
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,13 +43,61 @@ pub struct NodeSelector {
     pub node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
+/// All expressions have to hold.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", from = "WrittenTerm")]
 pub struct NodeSelectorTerm {
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<NodeSelectorRequirement>,
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_fields: Vec<NodeSelectorRequirement>,
+    /// Keys and operators of expressions whose operator nobody knows: no API server takes them, and one pod with such an
+    /// expression makes no others unreadable.
+    #[serde(skip)]
+    pub unknown_operators: Vec<(String, String)>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WrittenTerm {
+    #[serde(deserialize_with = "null_is_default")]
+    match_expressions: Vec<WrittenExpression>,
+    #[serde(deserialize_with = "null_is_default")]
+    match_fields: Vec<WrittenExpression>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WrittenExpression {
+    key: String,
+    operator: Option<String>,
+    #[serde(deserialize_with = "null_is_default")]
+    values: Vec<String>,
+}
+
+impl From<WrittenTerm> for NodeSelectorTerm {
+    fn from(written: WrittenTerm) -> Self {
+        let mut term = Self::default();
+        let WrittenTerm { match_expressions, match_fields } = written;
+        for (list, into) in [
+            (match_expressions, &mut term.match_expressions),
+            (match_fields, &mut term.match_fields),
+        ] {
+            for WrittenExpression { key, operator, values } in list {
+                let text = operator.unwrap_or_else(|| "In".to_owned());
+                match Operator::of(&text) {
+                    Some(operator) => into.push(NodeSelectorRequirement {
+                        key,
+                        operator,
+                        values,
+                        min_values: None,
+                    }),
+                    None => term.unknown_operators.push((key, text)),
+                }
+            }
+        }
+        term
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

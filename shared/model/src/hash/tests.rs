@@ -103,6 +103,37 @@ fn node_pools() {
     }
 }
 
+#[test] // scheduling 16, cases 1-11
+fn pools_by_the_numbered_cases() {
+    let named = |key: &str, value: Option<&str>, effect: &str| json!({"key": key, "value": value, "effect": effect});
+    let (a, b) = (named("a", Some("1"), "NoSchedule"), named("b", Some("2"), "NoExecute"));
+    let gpu = named("nvidia.com/gpu", Some("true"), "NoSchedule");
+    for (case, template, hash) in [
+        (1, json!({}), "6821555240594823858"),
+        (2, json!({"spec": {"expireAfter": "Never"}}), "17369979337536258260"),
+        (3, json!({"metadata": {"labels": {"team": "a"}}}), "1617844334411263980"),
+        (
+            4,
+            json!({"metadata": {"labels": {"team": "a", "env": "prod"}, "annotations": {"k": "v"}}}),
+            "4786683091195525124",
+        ),
+        (5, json!({"spec": {"taints": [gpu]}}), "15732583012633218250"),
+        (
+            6,
+            json!({"spec": {"startupTaints": [{"key": "example.com/boot", "effect": "NoExecute"}]}}),
+            "6200595346782987879",
+        ),
+        (7, json!({"spec": {"terminationGracePeriod": "24h"}}), "16144107721237908861"),
+        (8, json!({"spec": {"nodeClassRef": {"name": "other"}}}), "1124401764309382548"),
+        (9, json!({"spec": {"taints": [a, b]}}), "8104560414923680139"),
+        (9, json!({"spec": {"taints": [b, a]}}), "8104560414923680139"),
+        (10, json!({"spec": {"taints": [a, a]}}), "17700736223175069915"),
+        (11, json!({"metadata": {"labels": {}}}), "1287117484082965808"),
+    ] {
+        assert_eq!(node_pool(&pool(&template)), hash, "case {case}");
+    }
+}
+
 #[test] // api 17, case 6
 fn what_is_outside_the_template_does_not_count() {
     let mut other = pool(&json!({"spec": {"requirements": [
