@@ -200,7 +200,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         let catalog = self.catalog(known).await?;
         // Size and labels do not depend on marks; what nodes reported does count.
         let mut view = MarketView::new(self.cx.settings, self.cx.now);
-        view.memory = spokeshave_catalog::stored::load_memory(self.state).await.unwrap_or_default();
+        view.memory = stored::load_memory(self.state).await.unwrap_or_default();
         let resolved = catalog.resolve(class, &view, |it| it == name);
         Ok(resolved.ok().and_then(|it| it.types.into_iter().next()))
     }

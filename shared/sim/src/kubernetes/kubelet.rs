@@ -268,7 +268,7 @@ pub fn make_volume(
         required: Some(spokeshave_model::core::NodeSelector {
             node_selector_terms: vec![spokeshave_model::core::NodeSelectorTerm {
                 match_expressions: vec![expression],
-                match_fields: Vec::new(),
+                ..Default::default()
             }],
         }),
     });
