@@ -115,7 +115,7 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
         "settled" => args.day.then_some(day::LENGTH),
         text => Some(duration("--until", text)?),
     };
-    let options = Options { seed: args.seed, faults: kinds, until };
+    let options = Options { seed: args.seed, faults: kinds, until, cold: false };
     let mut live = Live::new(out, args.speed);
     let result = scenario.run(&options, &mut |world| live.watch(world));
     live.finish();

@@ -5,27 +5,38 @@ use spokeshave_cluster_bridge_function::Bridge;
 use spokeshave_model::{Kind, Settings};
 use spokeshave_ports::{Concern, Invocation, queues::BusEvent, watch::Change};
 use spokeshave_sim::{Functions, InvocationSpec, ObjectChange, Ports, engine::Running};
+use spokeshave_warm::Cache;
 
 /// Calls the same handlers that the Lambda binaries call.
 pub struct AllFunctions {
     bridge: Bridge,
+    /// Every run is the first one of its process.
+    cold: bool,
 }
 
 impl AllFunctions {
     pub fn new(settings: &Settings) -> Self {
-        Self { bridge: Bridge::new(settings) }
+        Self { bridge: Bridge::new(settings), cold: false }
+    }
+
+    /// The same, but nothing is kept in memory from one run to the next.
+    pub fn cold(settings: &Settings) -> Self {
+        Self { cold: true, ..Self::new(settings) }
     }
 }
 
 impl Functions for AllFunctions {
     fn invoke(&self, run: InvocationSpec, ports: Ports) -> Running {
+        if self.cold {
+            Cache::forget();
+        }
         Box::pin(async move {
             let InvocationSpec { concern, batch, now, deadline, settings } = run;
             let cx = Invocation { concern, now, deadline, settings: &settings, journal: &ports };
             let it = &ports;
             match concern {
                 Concern::Provision => {
-                    spokeshave_provision_function::handle(&batch, it, it, it, &cx).await
+                    spokeshave_provision_function::handle(&batch, it, it, it, it, &cx).await
                 }
                 Concern::Launch => {
                     spokeshave_launch_function::handle(&batch, it, it, it, it, &cx).await
@@ -40,7 +51,7 @@ impl Functions for AllFunctions {
                     spokeshave_interruption_function::handle(&batch, it, it, it, &cx).await
                 }
                 Concern::Disruption => {
-                    spokeshave_disruption_function::handle(&batch, it, it, it, &cx).await
+                    spokeshave_disruption_function::handle(&batch, it, it, it, it, &cx).await
                 }
                 Concern::Termination => {
                     spokeshave_termination_function::handle(&batch, it, it, it, it, &cx).await

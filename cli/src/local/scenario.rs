@@ -31,6 +31,8 @@ pub struct Options {
     pub faults: Vec<Fault>,
     /// `None`: until settled.
     pub until: Option<SignedDuration>,
+    /// Nothing is kept in memory from one run of a function to the next.
+    pub cold: bool,
 }
 
 /// What is run.
@@ -109,7 +111,8 @@ impl Scenario {
             ..self.settings.clone()
         };
         let (market, shape_of) = self.market(&settings, start)?;
-        let functions = Box::new(AllFunctions::new(&settings));
+        let functions = if options.cold { AllFunctions::cold } else { AllFunctions::new };
+        let functions = Box::new(functions(&settings));
         let mut world = World::new(options.seed, start, settings, market, shape_of, functions);
         if let Some(types) = &self.types {
             let key = StateKey::new(stored::CATALOG, stored::FIXED);

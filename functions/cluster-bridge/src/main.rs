@@ -10,7 +10,7 @@ use spokeshave_lambda::{runtime::Startup, stack::Stack};
 use spokeshave_ports::{Clock, Concern, Invocation, Journal};
 
 /// How long the bridge in a pod waits before it begins again, whatever ended it.
-const PAUSE: std::time::Duration = std::time::Duration::from_secs(10);
+const PAUSE: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// The wall clock.
 struct WallClock;

@@ -1,6 +1,9 @@
 //! Which change is news to which concern. Detail types are routed to queues by `spokeshave_lambda::wiring::ROUTES`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{
@@ -10,7 +13,7 @@ use spokeshave_model::{
     core::{Node, Pod, PodDisruptionBudget, VolumeAttachment},
     labels,
 };
-use spokeshave_ports::{Change, Key, queues::BusEvent};
+use spokeshave_ports::{Change, Key, queues::BusEvent, watch::BOUND_PODS};
 
 use crate::batch::{Keys, Window};
 
@@ -72,6 +75,8 @@ pub struct Bridge {
     nodes: BTreeMap<String, bool>,
     /// Whether a class is being deleted, by name.
     classes: BTreeMap<String, bool>,
+    /// Names of static pools.
+    static_pools: BTreeSet<String>,
 }
 
 impl Bridge {
@@ -90,6 +95,7 @@ impl Bridge {
             told_until: None,
             nodes: BTreeMap::new(),
             classes: BTreeMap::new(),
+            static_pools: BTreeSet::new(),
         }
     }
 
@@ -160,14 +166,16 @@ impl Bridge {
         }
     }
 
-    /// A watch of this kind has begun anew. What was deleted meanwhile was never seen, so whoever waits for objects to go
+    /// A watch of this kind, or of [`BOUND_PODS`], has begun anew. What was deleted meanwhile was never seen, so whoever waits for objects to go
     /// looks at all of them.
     pub fn restarted(&mut self, kind: &str, now: Timestamp) {
-        if kind == Pod::KIND {
-            self.pods.clear();
+        match kind {
+            Pod::KIND => self.pods.retain(|_, it| !it.node.is_empty()),
+            BOUND_PODS => self.pods.retain(|_, it| it.node.is_empty()),
+            _ => {}
         }
         let affected: &[&'static str] = match kind {
-            "Pod" | "PodDisruptionBudget" | "VolumeAttachment" => &["EvictionUnblocked"],
+            BOUND_PODS | "PodDisruptionBudget" | "VolumeAttachment" => &["EvictionUnblocked"],
             "Node" => &["EvictionUnblocked", "NodeLost"],
             "NodeClaim" => &["NodeClaimLost", "CommandProgressed", "EvictionUnblocked"],
             "EC2NodeClass" => &["NodeClassGone"],
@@ -239,6 +247,12 @@ impl Bridge {
 
     fn pod(&mut self, old: Option<&Pod>, new: Option<&Pod>, now: Timestamp, listed: bool) {
         let Some(pod) = new.or(old) else { return };
+        let is_known_bound =
+            || self.pods.get(&pod.metadata.uid).is_some_and(|it| !it.node.is_empty());
+        if new.is_none() && !pod.is_bound() && is_known_bound() {
+            // It left the watch of pending pods because it was bound, and that of bound pods was faster.
+            return;
+        }
         let before = match self.pods.remove(&pod.metadata.uid) {
             Some(mark) => Some(mark),
             None => old.map(PodMark::of),
@@ -372,6 +386,10 @@ impl Bridge {
             }
         } else if old.is_none() && !new.is_true(NodeClaim::LAUNCHED) {
             self.at_once.add("NodeClaimCreated", key());
+            // One that nobody planned may be one too many.
+            if new.nodepool().is_some_and(|it| self.static_pools.contains(it)) {
+                self.provision_due(Some(new), now);
+            }
         } else if old.map(for_lifecycle) != Some(for_lifecycle(new)) {
             self.at_once.add("NodeClaimChanged", key());
         }
@@ -428,9 +446,15 @@ impl Bridge {
             return;
         }
         let Some(new) = new else {
+            self.static_pools.remove(pool.name());
             self.at_once.add("NodePoolGone", Key::of(pool));
             return;
         };
+        if new.is_static() {
+            self.static_pools.insert(new.name().to_owned());
+        } else {
+            self.static_pools.remove(new.name());
+        }
         let read = |it: &NodePool| (meaning(&it.metadata), it.spec.clone());
         if old.map(read) != Some(read(new)) {
             self.at_once.add("NodePoolChanged", Key::of(new));

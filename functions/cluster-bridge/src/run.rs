@@ -1,5 +1,7 @@
 //! The bridge at work: watches in, events out, one at a time under a Lease.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -8,7 +10,7 @@ use spokeshave_ports::{
     Work,
     queues::BusEvent,
     stack,
-    watch::{Positions, WatchEvent},
+    watch::{BOUND_PODS, Positions, WatchEvent},
 };
 
 use crate::{Bridge, lease};
@@ -25,6 +27,15 @@ const RESERVE: SignedDuration = SignedDuration::from_secs(3);
 const QUIET: SignedDuration = SignedDuration::from_secs(2);
 /// The longest wait for one event, so that renewals and windows are not missed by much.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(5);
+/// Between two calls of the bus at least, so that what changes together goes out together.
+const PUT_EVERY: SignedDuration = SignedDuration::from_millis(100);
+/// So many events at most are taken in at a time.
+const AT_A_TIME: usize = 1000;
+/// While kinds are being listed nothing is told, for so long at most: what a list brings is one event per concern and
+/// hundred keys then.
+const LIST_HOLD: SignedDuration = SignedDuration::from_secs(3);
+/// So long until a renewal is tried again that the API server did not answer.
+const RENEW_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(1);
 /// So many positions at most wait for their keys to be accepted.
 const MARKS: usize = 64;
 
@@ -103,27 +114,45 @@ struct State {
     safe: Positions,
     marks: Vec<Mark>,
     put_at: Timestamp,
+    /// What is being listed, since when.
+    listing: BTreeMap<&'static str, Timestamp>,
 }
 
 impl State {
     fn observe(&mut self, event: &WatchEvent, now: Timestamp) {
         match event {
-            WatchEvent::Listed(change) => self.bridge.observe_listed(change, now),
+            WatchEvent::Listed(change) => {
+                self.bridge.observe_listed(change, now);
+                // A list of bound pods is long, and tells nobody anything.
+                let position = change.position();
+                if position != BOUND_PODS {
+                    self.listing.entry(position).or_insert(now);
+                }
+            }
             WatchEvent::Changed(change) => {
                 self.bridge.observe(change, now);
                 let version = change.resource_version();
                 if !version.is_empty() {
-                    self.seen.insert(change.kind().to_owned(), version.to_owned());
+                    self.seen.insert(change.position().to_owned(), version.to_owned());
                 }
             }
             WatchEvent::Bookmark { kind, resource_version } => {
                 self.seen.insert((*kind).to_owned(), resource_version.clone());
+                self.listing.remove(kind);
             }
             WatchEvent::Restarted { kind } => {
                 self.seen.remove(*kind);
                 self.bridge.restarted(kind, now);
             }
         }
+    }
+
+    /// When there is something to put on the bus.
+    fn due(&self) -> Option<Timestamp> {
+        let hold = |since: &Timestamp| since.checked_add(LIST_HOLD).unwrap_or(*since);
+        let held_until = self.listing.values().min().map(hold);
+        let due = self.bridge.due()?.max(self.put_at);
+        Some(held_until.map_or(due, |it| due.max(it)))
     }
 
     /// Moves `safe` on to what was seen before the oldest change that still waits.
@@ -150,6 +179,7 @@ impl State {
     ) {
         let since = self.bridge.oldest().unwrap_or(now);
         let events: Vec<BusEvent> = self.bridge.take(upto);
+        self.put_at = now.checked_add(PUT_EVERY).unwrap_or(now);
         for chunk in events.chunks(ENTRIES_PER_PUT) {
             let refused = match bus.put(chunk).await {
                 Ok(refused) => refused,
@@ -219,6 +249,7 @@ pub async fn run(
         safe: from,
         marks: Vec::new(),
         put_at: now,
+        listing: BTreeMap::new(),
     };
     if let Some(at) = renewed.and_then(|it| it.checked_sub(TOLD_LATE).ok()) {
         run.bridge.resumed(at);
@@ -260,15 +291,24 @@ async fn watching(
         let now = clock.now();
         if now >= renew_at {
             run.settle(now);
-            if !lease::renew(cluster, &start.holder, &run.safe, now).await? {
-                return Ok(Ended::HandedOver);
-            }
-            if let Some(other) = lease::foreign(cluster, &start.stack, now).await? {
-                observe_only(state, &other, now, cx).await;
-                run.bridge = Bridge::new(cx.settings);
-                return Ok(Ended::ObserveOnly { other });
-            }
-            renew_at = now.checked_add(lease::RENEW_EVERY).unwrap_or(now);
+            let wait = match renew(start, run, cluster, now).await {
+                Ok(Standing::Ours) => lease::RENEW_EVERY,
+                Ok(Standing::Lost) => return Ok(Ended::HandedOver),
+                Ok(Standing::Beside(other)) => {
+                    observe_only(state, &other, now, cx).await;
+                    run.bridge = Bridge::new(cx.settings);
+                    return Ok(Ended::ObserveOnly { other });
+                }
+                // Nobody else can take the Lease either while the API server is away.
+                Err(error) if error.is_retryable() => {
+                    let object = format!("Lease/{}/{}", lease::NAMESPACE, lease::NAME);
+                    cx.decide(Decision::new("retry", object, error.to_string()));
+                    RENEW_AGAIN_AFTER
+                }
+                Err(error) => return Err(error),
+            };
+            let now = clock.now();
+            renew_at = now.checked_add(wait).unwrap_or(now);
         }
         if hand_over_at.is_some_and(|at| at <= now) {
             hand_over_at = None;
@@ -280,11 +320,11 @@ async fn watching(
         }
         let poll_over = start.mode == Mode::Poll
             && now.duration_since(last_event) >= QUIET
-            && run.bridge.due().is_none();
+            && run.due().is_none();
         if poll_over {
             return Ok(Ended::TimeUp);
         }
-        let due = run.bridge.due().map(|it| it.max(run.put_at));
+        let due = run.due();
         if due.is_some_and(|at| at <= now) {
             run.flush(now, bus, now, cx).await;
             continue;
@@ -295,11 +335,37 @@ async fn watching(
         if start.mode == Mode::Poll {
             longest = QUIET;
         }
-        if let Some(event) = watch.next(wait.clamp(SignedDuration::ZERO, longest)).await? {
+        let mut wait = wait.clamp(SignedDuration::ZERO, longest);
+        for _ in 0..AT_A_TIME {
+            let Some(event) = watch.next(wait).await? else { break };
             last_event = clock.now();
             run.observe(&event, last_event);
+            // Whatever else is there already.
+            wait = SignedDuration::ZERO;
         }
     }
+}
+
+/// Whose turn it is.
+enum Standing {
+    Ours,
+    /// Somebody else has the Lease.
+    Lost,
+    /// Another autoscaler is at work.
+    Beside(String),
+}
+
+async fn renew(
+    start: &Start,
+    run: &State,
+    cluster: &impl Cluster,
+    now: Timestamp,
+) -> Result<Standing, ClusterError> {
+    if !lease::renew(cluster, &start.holder, &run.safe, now).await? {
+        return Ok(Standing::Lost);
+    }
+    let other = lease::foreign(cluster, &start.stack, now).await?;
+    Ok(other.map_or(Standing::Ours, Standing::Beside))
 }
 
 /// Starts the successor. If that fails, we go on until our time is up, and the schedule starts the next one.

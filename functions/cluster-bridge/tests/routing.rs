@@ -1,20 +1,20 @@
 //! Which change wakes whom (`spec` lifecycle 35), and the batch windows.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use spokeshave_cluster_bridge_function::{Bridge, Change, KEYS_PER_EVENT};
 use spokeshave_lambda::wiring;
 use spokeshave_model::{
-    EC2NodeClass, Kind, NodeClaim, NodePool, Settings,
+    EC2NodeClass, Kind, NodeClaim, NodeOverlay, NodePool, Settings,
     core::{
         DaemonSet, Namespace, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget, ResourceSlice,
         VolumeAttachment,
     },
     meta::{apply_merge_patch, from_value},
 };
-use spokeshave_ports::queues::BusEvent;
+use spokeshave_ports::{Concern, queues::BusEvent, watch::BOUND_PODS};
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(1_767_261_600_000 + millis).expect("in range")
@@ -603,4 +603,245 @@ fn every_detail_type_is_routed_as_one_window_or_at_once() {
     ] {
         assert!(!wiring::routes(detail_type).is_empty(), "{detail_type}");
     }
+}
+
+/// The concerns that a change wakes.
+fn woken(bridge: &mut Bridge, change: &Change) -> BTreeSet<Concern> {
+    bridge.observe(change, at(0));
+    let events = bridge.take_all();
+    events.iter().flat_map(|it| wiring::routes(it.detail_type)).copied().collect()
+}
+
+#[test] // lifecycle 35: every line of the table
+fn every_watch_event_wakes_its_concern() {
+    use Concern::{
+        Disruption, InstanceGc, Launch, Lifecycle, Nodeclass, Nodepool, Provision, Tagging,
+        Termination,
+    };
+    let none = json!(null);
+    let plain = json!({});
+    let deleting = json!({"metadata": {"deletionTimestamp": "2026-01-01T10:00:00Z"}});
+    let labelled = json!({"metadata": {"labels": {"a": "b"}}});
+    let annotated = |key: &str| json!({"metadata": {"annotations": {key: "true"}}});
+    let launched = |then: &[&str]| {
+        let types = ["Launched"].iter().chain(then);
+        let conditions: Vec<Value> =
+            types.map(|it| json!({"type": it, "status": "True"})).collect();
+        json!({"status": {"providerID": "aws:///eu-west-1a/i-1", "conditions": conditions}})
+    };
+    let with = |base: &Value, patch: &Value| {
+        let mut value = base.clone();
+        apply_merge_patch(&mut value, patch);
+        value
+    };
+    let bound = json!({"spec": {"nodeName": "ip-1"}});
+    let done = with(&bound, &json!({"status": {"phase": "Succeeded"}}));
+    let ending = with(&bound, &deleting);
+    let protected = with(&bound, &annotated("karpenter.sh/do-not-disrupt"));
+    let grown = json!({"status": {"capacity": {"cpu": "4"}}});
+    let unready = condition("Ready", "False");
+    let initialized = json!({"metadata": {"labels": {"karpenter.sh/initialized": "true"}}});
+    let ready = condition("Ready", "True");
+    let replicas = json!({"spec": {"replicas": 3}});
+    let deadline = with(&deleting, &annotated("karpenter.sh/nodeclaim-termination-timestamp"));
+    let pool = json!({"metadata": {"name": "default", "uid": "pool-1"}, "spec": {"template": {"spec": {
+        "requirements": [],
+        "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}}});
+    let class = json!({"metadata": {"name": "default", "uid": "class-1"},
+        "spec": {"amiSelectorTerms": [], "subnetSelectorTerms": [], "securityGroupSelectorTerms": []}});
+    let budget = json!({"metadata": {"name": "b", "namespace": "n", "uid": "b-1"}, "spec": {}});
+    let allows = |n: i32| json!({"status": {"disruptionsAllowed": n}});
+    let slice = json!({"metadata": {"name": "s"}, "spec": {"driver": "gpu", "nodeName": "ip-1"}});
+    let overlay = json!({"metadata": {"name": "o", "uid": "o-1"}, "spec": {"requirements": []}});
+    let attachment =
+        json!({"metadata": {"name": "va"}, "spec": {"nodeName": "ip-1", "attacher": "ebs"}});
+
+    let pod = |old: &Value, new: &Value| change::<Pod>(&pod(), old, new);
+    let node = |old: &Value, new: &Value| change::<Node>(&node(), old, new);
+    let claim = |old: &Value, new: &Value| change::<NodeClaim>(&claim(), old, new);
+    let pool = |old: &Value, new: &Value| change::<NodePool>(&pool, old, new);
+    let class = |old: &Value, new: &Value| change::<EC2NodeClass>(&class, old, new);
+    let budget = |old: &Value, new: &Value| change::<PodDisruptionBudget>(&budget, old, new);
+    let slice = |old: &Value, new: &Value| change::<ResourceSlice>(&slice, old, new);
+    let overlay = |old: &Value, new: &Value| change::<NodeOverlay>(&overlay, old, new);
+    let attached = |old: &Value, new: &Value| change::<VolumeAttachment>(&attachment, old, new);
+    for (line, change, concerns) in [
+        ("lifecycle: claim created", claim(&none, &plain), vec![Lifecycle, Launch]),
+        ("lifecycle: claim changed", claim(&plain, &launched(&[])), vec![Lifecycle]),
+        ("lifecycle: node", node(&plain, &labelled), vec![Lifecycle]),
+        ("lifecycle: slice made", slice(&none, &plain), vec![Lifecycle]),
+        ("lifecycle: slice gone", slice(&plain, &none), vec![Lifecycle]),
+        ("drift: claim", claim(&launched(&[]), &with(&launched(&[]), &labelled)), vec![Lifecycle]),
+        ("drift: pool", pool(&plain, &labelled), vec![Lifecycle]),
+        (
+            "drift: class",
+            class(&plain, &json!({"status": {"amis": [{"id": "ami-2"}]}})),
+            vec![Lifecycle],
+        ),
+        (
+            "drift: class hash",
+            class(&plain, &annotated("karpenter.k8s.aws/ec2nodeclass-hash")),
+            vec![Lifecycle],
+        ),
+        ("pod events: bound", pod(&plain, &bound), vec![Lifecycle]),
+        ("pod events: done", pod(&bound, &done), vec![Lifecycle]),
+        ("pod events: terminating", pod(&bound, &ending), vec![Lifecycle]),
+        ("pod events: gone", pod(&ending, &none), vec![Lifecycle]),
+        (
+            "expiration: claim",
+            claim(&plain, &json!({"spec": {"expireAfter": "1h"}})),
+            vec![Lifecycle],
+        ),
+        ("consistency: node", node(&plain, &grown), vec![Lifecycle]),
+        (
+            "hydration: claim",
+            claim(&launched(&[]), &launched(&["Registered"])),
+            vec![Lifecycle, Tagging],
+        ),
+        ("hydration: node", node(&none, &plain), vec![Lifecycle]),
+        ("claim GC: node deleted", node(&plain, &none), vec![InstanceGc]),
+        ("leaked instances: claim deleted", claim(&launched(&[]), &none), vec![InstanceGc]),
+        ("pool hash, validation", pool(&none, &plain), vec![Nodepool]),
+        ("pool readiness: pool", pool(&plain, &replicas), vec![Nodepool]),
+        ("pool readiness: class", class(&plain, &ready), vec![Nodepool]),
+        ("pool readiness: class gone", class(&plain, &none), vec![Nodepool]),
+        (
+            "registration health: claim",
+            claim(&launched(&[]), &launched(&["Registered"])),
+            vec![Nodepool],
+        ),
+        ("pool counter: node's capacity", node(&plain, &grown), vec![Nodepool]),
+        ("pool counter: claim deleted", claim(&launched(&[]), &none), vec![Nodepool]),
+        ("pool counter: claim being deleted", claim(&plain, &deleting), vec![Nodepool]),
+        ("pass: pod bound", pod(&plain, &bound), vec![Disruption]),
+        ("pass: pod deleted", pod(&bound, &none), vec![Disruption]),
+        ("pass: pod done", pod(&bound, &done), vec![Disruption]),
+        ("pass: node added", node(&none, &plain), vec![Disruption]),
+        ("pass: node removed", node(&plain, &none), vec![Disruption]),
+        ("pass: claim added", claim(&none, &plain), vec![Disruption]),
+        ("pass: claim removed", claim(&plain, &none), vec![Disruption]),
+        ("pass: label initialized", node(&plain, &initialized), vec![Disruption]),
+        ("pass: node Ready", node(&plain, &unready), vec![Disruption]),
+        ("pass: claim's deletion time", claim(&plain, &deleting), vec![Disruption]),
+        (
+            "pass: Consolidatable",
+            claim(&launched(&[]), &launched(&["Consolidatable"])),
+            vec![Disruption],
+        ),
+        ("pass: Drifted", claim(&launched(&[]), &launched(&["Drifted"])), vec![Disruption]),
+        (
+            "pass: InstanceTerminating",
+            claim(&launched(&[]), &launched(&["InstanceTerminating"])),
+            vec![Disruption],
+        ),
+        ("pass: Initialized", claim(&launched(&[]), &launched(&["Initialized"])), vec![Disruption]),
+        ("pass: pool's spec", pool(&plain, &replicas), vec![Disruption]),
+        ("pass: overlay", overlay(&none, &plain), vec![Disruption]),
+        (
+            "pass: budget's spec",
+            budget(&plain, &json!({"spec": {"maxUnavailable": 1}})),
+            vec![Disruption],
+        ),
+        ("pass: budget's status", budget(&allows(1), &allows(0)), vec![Disruption]),
+        ("pass: do-not-disrupt on a pod", pod(&bound, &protected), vec![Disruption]),
+        (
+            "pass: do-not-disrupt on a node",
+            node(&plain, &annotated("karpenter.sh/do-not-disrupt")),
+            vec![Disruption],
+        ),
+        (
+            "command: replacement initialized",
+            claim(&launched(&[]), &launched(&["Initialized"])),
+            vec![Disruption],
+        ),
+        ("command: claim deleted", claim(&launched(&[]), &none), vec![Disruption]),
+        ("drain: node being deleted", node(&plain, &deleting), vec![Termination]),
+        (
+            "drain: node changed meanwhile",
+            node(&deleting, &with(&deleting, &labelled)),
+            vec![Termination],
+        ),
+        ("drain: pod", pod(&bound, &ending), vec![Termination]),
+        ("drain: budget", budget(&allows(0), &allows(1)), vec![Termination]),
+        ("drain: attachment", attached(&plain, &none), vec![Termination]),
+        ("drain: claim's annotation", claim(&deleting, &deadline), vec![Termination]),
+        ("drain: claim deleted", claim(&launched(&[]), &none), vec![Termination]),
+        ("eviction: pod", pod(&ending, &none), vec![Termination]),
+        ("eviction: budget allows more", budget(&allows(0), &allows(1)), vec![Termination]),
+        ("repair: node created", node(&none, &plain), vec![Lifecycle]),
+        ("repair: condition", node(&plain, &unready), vec![Lifecycle]),
+        ("static up: pool created", pool(&none, &replicas), vec![Provision]),
+        (
+            "static up: replicas",
+            pool(&replicas, &json!({"spec": {"replicas": 4}})),
+            vec![Provision],
+        ),
+        ("static up: pool Ready", pool(&unready, &ready), vec![Provision]),
+        ("static up: claim being deleted", claim(&plain, &deleting), vec![Provision]),
+        ("static up: claim deleted", claim(&launched(&[]), &none), vec![Provision]),
+        ("static down: claim created", claim(&none, &plain), vec![Provision]),
+        ("status: claim", claim(&none, &plain), vec![Lifecycle]),
+        ("status: pool", pool(&none, &plain), vec![Nodepool]),
+        ("status: node", node(&none, &plain), vec![Lifecycle]),
+        ("status: class", class(&none, &plain), vec![Nodeclass]),
+    ] {
+        let mut bridge = bridge();
+        // The claims' pool is a static one, and known.
+        woken(&mut bridge, &pool(&none, &replicas));
+        let found = woken(&mut bridge, &change);
+        let missing: Vec<&Concern> = concerns.iter().filter(|it| !found.contains(it)).collect();
+        assert!(missing.is_empty(), "{line}: wakes {found:?}, not {missing:?}");
+    }
+    // A claim of a pool that is not static is planned already.
+    assert!(!woken(&mut bridge(), &claim(&none, &plain)).contains(&Provision));
+}
+
+#[test]
+fn a_pod_that_is_bound_is_told_once_whichever_watch_is_faster() {
+    let none = json!(null);
+    let bound = json!({"spec": {"nodeName": "ip-1"}});
+    let appeared = change::<Pod>(&pod(), &none, &bound);
+    let left = change::<Pod>(&pod(), &unschedulable(), &none);
+    for order in [[&appeared, &left], [&left, &appeared]] {
+        let mut bridge = bridge();
+        news(&mut bridge, &change::<Pod>(&pod(), &none, &unschedulable()));
+        let mut texts: Vec<String> =
+            order.into_iter().flat_map(|it| news(&mut bridge, it)).collect();
+        texts.sort();
+        assert_eq!(
+            texts,
+            ["DisruptionDue Pod/n/p", "DrainProgressed Node/ip-1", "PodBound Node/ip-1"]
+        );
+        // That it goes is still news.
+        let gone = news(&mut bridge, &change::<Pod>(&pod(), &bound, &none));
+        assert!(gone.contains(&"PodGone Node/ip-1".to_owned()), "{gone:?}");
+    }
+}
+
+#[test]
+fn each_watch_of_pods_begins_anew_by_itself() {
+    let none = json!(null);
+    let bound = json!({"spec": {"nodeName": "ip-1"}});
+    let known = || {
+        let mut bridge = bridge();
+        let mut waiting = pod();
+        waiting["metadata"]["uid"] = json!("pod-2");
+        news(&mut bridge, &change::<Pod>(&pod(), &none, &bound));
+        news(&mut bridge, &change::<Pod>(&waiting, &none, &unschedulable()));
+        let seen = move |bridge: &mut Bridge| {
+            let again = news(bridge, &change::<Pod>(&waiting, &json!(null), &unschedulable()));
+            let bound = json!({"spec": {"nodeName": "ip-1"}});
+            let there = news(bridge, &change::<Pod>(&pod(), &json!(null), &bound));
+            (again.is_empty(), there.is_empty())
+        };
+        (bridge, seen)
+    };
+    let (mut bridge, seen) = known();
+    bridge.restarted("Pod", at(0));
+    assert!(texts(&bridge.take_all()).is_empty(), "no drain waits for pods that are not bound");
+    assert_eq!(seen(&mut bridge), (false, true));
+    let (mut bridge, seen) = known();
+    bridge.restarted(BOUND_PODS, at(0));
+    assert_eq!(texts(&bridge.take_all()), ["EvictionUnblocked "]);
+    assert_eq!(seen(&mut bridge), (true, false));
 }

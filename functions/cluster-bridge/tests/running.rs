@@ -303,3 +303,112 @@ fn once_the_other_autoscaler_is_gone_everything_is_listed_anew() {
     assert_eq!(*script.started.borrow(), [Positions::new()]);
     assert_eq!(block_on(stack::observes_only(&world)), Ok(false));
 }
+
+#[test]
+fn what_a_list_brings_is_one_event_per_hundred_keys() {
+    let world = Fake::at(at(0));
+    let listed = |n: usize| {
+        let WatchEvent::Changed(change) = claim(&format!("c{n:03}"), "5") else { unreachable!() };
+        // One every 10 ms, as pages come.
+        WatchEvent::Listed(change)
+    };
+    let mut events: Vec<(i64, WatchEvent)> = (0..250).map(|n| (1, listed(n))).collect();
+    events.push((2, WatchEvent::Bookmark { kind: "NodeClaim", resource_version: "9".into() }));
+    let script = Script::new(events);
+    assert_eq!(go(&world, &script, &start(Mode::Watch), 60), Ended::TimeUp);
+    let sizes: Vec<(String, usize)> = world
+        .put
+        .borrow()
+        .iter()
+        .filter(|it| !it.work.keys.is_empty())
+        .map(|it| (it.detail_type.to_owned(), it.work.keys.len()))
+        .collect();
+    let created = |n: usize| ("NodeClaimCreated".to_owned(), n);
+    assert_eq!(sizes, [created(100), created(100), created(50), ("DisruptionDue".to_owned(), 1)]);
+    assert_eq!(lease(&world)["positions"], json!({"NodeClaim": "9"}));
+}
+
+#[test]
+fn a_list_that_takes_long_does_not_hold_everything_back() {
+    let world = Fake::at(at(0));
+    let WatchEvent::Changed(first) = claim("a", "5") else { unreachable!() };
+    let script = Script::new(vec![(1, WatchEvent::Listed(first)), (2, claim("b", "6"))]);
+    let seen = RefCell::new(Vec::new());
+    let late = Late { script, world: &world, seen: &seen };
+    let settings = Settings::default();
+    let cx = Invocation {
+        concern: Concern::ClusterBridge,
+        now: at(0),
+        deadline: at(60),
+        settings: &settings,
+        journal: &world,
+    };
+    let watch = start(Mode::Watch);
+    let ended = run(&watch, &late, &world, &world, &world, &late.script, &cx);
+    assert_eq!(block_on(ended), Ok(Ended::TimeUp));
+    let first = seen.borrow().iter().copied().find(|it: &(Timestamp, usize)| it.1 > 0);
+    assert_eq!(first.map(|it| it.0), Some(at(4)), "3 s after the list began");
+}
+
+/// Notes when something has been put on the bus.
+struct Late<'w> {
+    script: Script,
+    world: &'w Fake,
+    seen: &'w RefCell<Vec<(Timestamp, usize)>>,
+}
+
+impl Watch for Late<'_> {
+    async fn start(&self, from: &Positions) -> Result<(), ClusterError> {
+        self.script.start(from).await
+    }
+
+    async fn next(&self, timeout: SignedDuration) -> Result<Option<WatchEvent>, ClusterError> {
+        let n = self.world.put.borrow().len();
+        self.seen.borrow_mut().push((self.script.now(), n));
+        self.script.next(timeout).await
+    }
+}
+
+#[test]
+fn while_the_api_server_is_away_it_waits_for_it() {
+    let world = Fake::at(at(0));
+    let away = Away { script: Script::new(vec![(35, claim("a", "5"))]), world: &world };
+    let settings = Settings::default();
+    let cx = Invocation {
+        concern: Concern::ClusterBridge,
+        now: at(0),
+        deadline: at(90),
+        settings: &settings,
+        journal: &world,
+    };
+    let watch = start(Mode::Watch);
+    let ended = run(&watch, &away, &world, &world, &world, &away.script, &cx);
+    assert_eq!(block_on(ended), Ok(Ended::TimeUp));
+    assert_eq!(put(&world), ["NodeClaimCreated a", "HandOver "]);
+    let retries = world.decisions.borrow().iter().filter(|it| it.action == "retry").count();
+    assert_eq!(retries, 20, "every second from the renewal at 10 s until 30 s");
+    assert_eq!(lease(&world)["positions"], json!({"NodeClaim": "5"}));
+}
+
+/// From 10 s to 30 s nobody answers for the Lease.
+struct Away<'w> {
+    script: Script,
+    world: &'w Fake,
+}
+
+impl Watch for Away<'_> {
+    async fn start(&self, from: &Positions) -> Result<(), ClusterError> {
+        self.script.start(from).await
+    }
+
+    async fn next(&self, timeout: SignedDuration) -> Result<Option<WatchEvent>, ClusterError> {
+        let event = self.script.next(timeout).await;
+        let call = format!("get Lease/{LEASE}");
+        if (at(10)..at(30)).contains(&self.script.now()) {
+            self.world.fail(&call, "Unavailable");
+        } else {
+            self.world.mend(&call);
+        }
+        event
+    }
+}

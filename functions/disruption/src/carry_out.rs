@@ -54,6 +54,7 @@ pub struct Executor<'a, C, S, Q> {
     pub state: &'a S,
     pub queues: &'a Q,
     pub cx: &'a Invocation<'a>,
+    pub seen: &'a world::Seen,
 }
 
 impl<C: Cluster, S: StateTable, Q: Queues> Executor<'_, C, S, Q> {
@@ -76,10 +77,12 @@ impl<C: Cluster, S: StateTable, Q: Queues> Executor<'_, C, S, Q> {
                 Stage::Marking => match view {
                     Some(view) => self.mark(&mut stored, &mut version, view).await?,
                     None => {
-                        let world =
-                            world::read(self.cluster, self.state, self.cx.settings, self.cx.now)
-                                .await?;
-                        self.mark(&mut stored, &mut version, &world.view).await?
+                        let (settings, now) = (self.cx.settings, self.cx.now);
+                        let read = world::read(self.cluster, self.state, self.seen, settings, now);
+                        let Some(world) = read.await? else { return Ok(Progress::Waiting) };
+                        let marked = self.mark(&mut stored, &mut version, &world.view).await;
+                        world.leave();
+                        marked?
                     }
                 },
                 Stage::Waiting => {

@@ -21,9 +21,12 @@ use spokeshave_lambda::{
     BatchAnswer, SqsBatch, SqsRecord,
     batch::{Item, stand_by},
 };
-use spokeshave_ports::{Cluster, Decision, Invocation, Queues, StateKey, StateTable, When, Work};
+use spokeshave_ports::{
+    Clock, Cluster, Concern, Decision, Invocation, Queues, StateKey, StateTable, When, Work,
+};
+use spokeshave_warm::Noting;
 
-use crate::{pass::Pass, trouble::Trouble};
+use crate::{pass::Pass, trouble::Trouble, world::Seen};
 
 /// Looks after commands, or runs a pass, whatever the messages ask for; many of one kind are one run.
 pub async fn handle(
@@ -31,10 +34,13 @@ pub async fn handle(
     cluster: &impl Cluster,
     state: &impl StateTable,
     queues: &impl Queues,
+    clock: &impl Clock,
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
     let mut commands_only = true;
     let mut depth = 0;
+    let mut lagged = 0;
+    let mut keys = Vec::new();
     let mut wanted = false;
     if let Some(answer) = stand_by(batch, state, cx).await {
         return answer;
@@ -47,14 +53,24 @@ pub async fn handle(
         }
         wanted = true;
         commands_only &= about_commands;
-        depth = depth.max(work.depth);
+        if work.reason == pass::CATCH_UP {
+            lagged = lagged.max(work.depth);
+        } else {
+            depth = depth.max(work.depth);
+        }
+        keys.extend(work.keys);
     }
     if !wanted {
         return BatchAnswer::done();
     }
-    let pass = Pass { cluster, state, queues, cx, depth };
+    let seen = Seen { keys, or_not: lagged >= pass::GIVE_UP };
+    let cluster = &Noting::new(cluster);
+    let pass = Pass { cluster, state, queues, clock, cx, depth, seen, lagged };
     let result =
         if commands_only { pass.advance_all(None).await } else { run(&pass, state, cx).await };
+    // Whatever came of it: what has been written must be seen before anything else is decided.
+    let stored = cluster.store(Concern::Disruption, state, cx.now).await;
+    let result = result.and(stored.map_err(Trouble::from));
     let mut answer = BatchAnswer::done();
     if let Err(trouble) = result {
         let decision = Decision::new("retry", "Pass", trouble.to_string());

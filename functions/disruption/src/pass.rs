@@ -1,6 +1,6 @@
 //! One pass over the cluster: looks after commands, validates what is due, and finds what is next (lifecycle 13).
 
-use std::{collections::BTreeSet, time::Instant};
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -16,25 +16,32 @@ use spokeshave_disruption::{
 };
 use spokeshave_model::pod_classes::{DoNotDisrupt, do_not_disrupt};
 use spokeshave_ports::{
-    Cluster, Concern, Decision, Invocation, Key, Metric, Queues, StateError, StateKey, StateTable,
-    When, Work, cluster::KubeEvent, wakes::wake_once,
+    Clock, Cluster, Concern, Decision, Invocation, Key, Metric, Queues, StateError, StateKey,
+    StateTable, When, Work, cluster::KubeEvent, wakes::wake_once,
 };
 
 use crate::{
     carry_out::{Executor, Progress, waited},
     record::{Stage, Stored, read_all},
     trouble::Trouble,
-    world::{self, World},
+    world::{self, Seen, World},
 };
 
 /// Partition of the records that this function keeps of its own runs.
 const PARTITION: &str = "disruption";
 /// A search stops after this long and goes on in the next run.
-const SEARCH_SLICE: std::time::Duration = std::time::Duration::from_secs(20);
+const SEARCH_SLICE: SignedDuration = SignedDuration::from_secs(20);
 /// While something is to be considered, the next pass comes after this long. Source: Karpenter 1.x.
 const IDLE: SignedDuration = SignedDuration::from_secs(10);
 /// While a claim is being launched, its capacity is not known: look again after this long. Source: Karpenter 1.x.
 const INCOMPLETE: SignedDuration = SignedDuration::from_secs(1);
+/// Reason of a message that a pass sends to itself when it has not seen what its messages speak of; its depth counts how
+/// often in a row.
+pub const CATCH_UP: &str = "CatchUp";
+/// After so many, an object that is named but never seen counts as gone.
+pub const GIVE_UP: u32 = 6;
+/// How soon to look again for what no list shows yet.
+const CATCH_UP_AFTER: SignedDuration = SignedDuration::from_secs(2);
 /// The schedule comes this often anyway.
 const SCHEDULE: SignedDuration = SignedDuration::from_mins(1);
 
@@ -46,18 +53,23 @@ struct Carried {
 }
 
 /// Stops a search when its slice of time is used up.
-#[derive(Clone, Debug)]
-struct Slice {
-    started: Instant,
+#[derive(Clone, Copy)]
+struct Slice<'a> {
+    clock: &'a dyn Clock,
+    started: Timestamp,
 }
 
-impl Slice {
+impl<'a> Slice<'a> {
+    fn begin(clock: &'a dyn Clock) -> Self {
+        Self { clock, started: clock.now() }
+    }
+
     fn is_left(&self) -> bool {
-        self.started.elapsed() < SEARCH_SLICE
+        self.clock.now().duration_since(self.started) < SEARCH_SLICE
     }
 }
 
-impl Stopwatch for Slice {
+impl Stopwatch for Slice<'_> {
     fn is_out_of_time(&mut self) -> bool {
         !self.is_left()
     }
@@ -66,7 +78,7 @@ impl Stopwatch for Slice {
 fn scheduler<'a>(world: &'a World, keep_going: &'a dyn Fn() -> bool) -> Scheduler<'a> {
     Scheduler::new(
         &world.view,
-        &world.cluster,
+        &world.cache.view,
         &world.pools,
         &world.options,
         world.placeholders.clone(),
@@ -79,14 +91,20 @@ pub struct Pass<'a, C, S, Q> {
     pub cluster: &'a C,
     pub state: &'a S,
     pub queues: &'a Q,
+    pub clock: &'a dyn Clock,
     pub cx: &'a Invocation<'a>,
     /// Wake-ups in a row that led here.
     pub depth: u32,
+    /// What the messages speak of.
+    pub seen: Seen,
+    /// How often the cluster's view has lagged behind these messages.
+    pub lagged: u32,
 }
 
 impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
     fn executor(&self) -> Executor<'_, C, S, Q> {
-        Executor { cluster: self.cluster, state: self.state, queues: self.queues, cx: self.cx }
+        let (cluster, state, queues, cx) = (self.cluster, self.state, self.queues, self.cx);
+        Executor { cluster, state, queues, cx, seen: &self.seen }
     }
 
     /// Runs it, and sends the message that wakes the next one if there is to be one.
@@ -96,7 +114,28 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
     pub async fn run(&self) -> Result<(), Trouble> {
         self.advance_all(None).await?;
         let turn = self.turn().await?;
-        let world = world::read(self.cluster, self.state, self.cx.settings, self.cx.now).await?;
+        let (settings, now) = (self.cx.settings, self.cx.now);
+        match world::read(self.cluster, self.state, &self.seen, settings, now).await? {
+            Some(world) => {
+                let ended = self.look_at(&world, &turn).await;
+                world.leave();
+                ended
+            }
+            None => self.catch_up().await,
+        }
+    }
+
+    /// Comes again when the cluster may be seen as new as the messages say it is.
+    async fn catch_up(&self) -> Result<(), Trouble> {
+        let why = "the cluster's view lags behind the messages";
+        self.cx.decide(Decision::new("wait", "Pass", why));
+        let keys = self.seen.keys.clone();
+        let work = Work { depth: self.lagged + 1, ..Work::new(CATCH_UP, keys) };
+        self.queues.send(Concern::Disruption, &work, CATCH_UP_AFTER, "pass").await?;
+        Ok(())
+    }
+
+    async fn look_at(&self, world: &World, turn: &Turn) -> Result<(), Trouble> {
         self.executor().clean_up(&world.view).await?;
         if world.view.unlaunched().next().is_some() {
             return self.wake(self.cx.now + INCOMPLETE).await;
@@ -107,12 +146,12 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
             if let Some(due) = stored.due.filter(|due| self.cx.now < *due) {
                 return self.wake(due).await;
             }
-            match self.validate(&world, stored, *version, &turn).await? {
+            match self.validate(world, stored, *version, turn).await? {
                 Some(next) => first = next,
                 None => return self.wake(self.cx.now + INCOMPLETE).await,
             }
         }
-        self.search(&world, first, &turn).await
+        self.search(world, first, turn).await
     }
 
     /// Takes every running command as far as it goes.
@@ -192,7 +231,7 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
         turn: &Turn,
     ) -> Result<Option<Method>, Trouble> {
         let survey = Survey::new(&world.view);
-        let slice = Slice { started: Instant::now() };
+        let slice = Slice::begin(self.clock);
         let keep_going = || slice.is_left();
         let mut scheduler = scheduler(world, &keep_going);
         let verdict = validation::validate(&stored.command, &survey, &mut scheduler);
@@ -243,7 +282,7 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
             .and_then(|it| serde_json::from_value(it.data.clone()).ok())
             .unwrap_or_default();
         let survey = Survey::new(&world.view);
-        let slice = Slice { started: Instant::now() };
+        let slice = Slice::begin(self.clock);
         let keep_going = || slice.is_left();
         let mut scheduler = scheduler(world, &keep_going);
         let outcome = pass::run(
@@ -252,7 +291,7 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
             &carried.memory,
             &|pool| template(&world.view, pool),
             &mut scheduler,
-            &mut slice.clone(),
+            &mut { slice },
         );
         self.publish(&world.view, &outcome.notices).await;
         self.measure(&outcome.measures);

@@ -50,7 +50,7 @@ fn run_for(world: &Fake, reason: &str, seconds: i64) -> BatchAnswer {
         settings: &settings,
         journal: world,
     };
-    block_on(handle(&batch(reason, now), world, world, world, &cx))
+    block_on(handle(&batch(reason, now), world, world, world, world, &cx))
 }
 
 /// A pool, its class, and no node.
@@ -473,9 +473,9 @@ fn what_a_finished_pass_has_seen_is_not_looked_at_again() {
         settings: &settings,
         journal: &world,
     };
-    block_on(handle(&batch("DisruptionDue", at(9)), &world, &world, &world, &cx));
+    block_on(handle(&batch("DisruptionDue", at(9)), &world, &world, &world, &world, &cx));
     assert_eq!(stages(&world), []);
-    block_on(handle(&batch("DisruptionDue", at(11)), &world, &world, &world, &cx));
+    block_on(handle(&batch("DisruptionDue", at(11)), &world, &world, &world, &world, &cx));
     assert_eq!(stages(&world), [Stage::Validating]);
 }
 
@@ -495,7 +495,7 @@ fn a_message_that_is_none_is_dropped_alone() {
         settings: &settings,
         journal: &world,
     };
-    assert_eq!(block_on(handle(&it, &world, &world, &world, &cx)), BatchAnswer::done());
+    assert_eq!(block_on(handle(&it, &world, &world, &world, &world, &cx)), BatchAnswer::done());
     let decisions = world.decisions.borrow();
     assert_eq!((decisions[0].action, decisions[0].object.as_str()), ("drop", "Message/bad"));
     assert!(decisions[0].error);

@@ -3,7 +3,10 @@
 //! The order matters. A command that ends while the cluster is being listed is still among the commands, so that its
 //! nodes count as disrupted; the other way round a budget could be overdrawn.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use spokeshave_catalog::{offerings::overlay_prices, stored, warm};
@@ -13,20 +16,15 @@ use spokeshave_disruption::{
     scheduler::{marked_names, note_buffers},
 };
 use spokeshave_model::{
-    CapacityBuffer, EC2NodeClass, InstanceType, Kind, NodeClaim, NodeOverlay, NodePool, ObjectKey,
-    Settings,
-    core::{
-        CSINode, DaemonSet, Deployment, LimitRange, Namespace, Node, PersistentVolume,
-        PersistentVolumeClaim, Pod, PodDisruptionBudget, PodTemplate, ReplicaSet,
-        ReplicationController, Service, StatefulSet, StorageClass,
-    },
+    InstanceType, Kind, NodeClaim, ObjectKey, Settings,
+    core::{Node, Pod, PodDisruptionBudget},
     hash,
 };
-use spokeshave_ports::{Cluster, Selector, StateTable};
+use spokeshave_ports::{Cluster, Concern, Key, Selector, StateTable};
 use spokeshave_scheduling::{
-    Change, ClusterView, Object, Options, PoolInput, buffers::virtual_pods,
-    defaults::SchedulerConfig, overlays,
+    ClusterView, Options, PoolInput, buffers::virtual_pods, defaults::SchedulerConfig, overlays,
 };
+use spokeshave_warm::{Cache, Kinds, Wanted};
 
 use crate::{
     backoff,
@@ -37,12 +35,17 @@ use crate::{
 /// Partition of the state table in which provisioning writes which nodes it has assigned pods to.
 pub const NOMINATIONS: &str = "nomination";
 
+/// Reads of the whole cluster in one run, until it has caught up.
+const READS: usize = 3;
+
 /// One moment of the cluster, and the commands that were under way just before.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct World {
     pub view: View,
-    /// What the scheduler reads.
-    pub cluster: ClusterView,
+    /// What the scheduler reads: [`Cache::view`], with marks.
+    pub cache: Cache,
+    /// Names that are marked in it.
+    marked: BTreeSet<String>,
     pub pools: Vec<PoolInput>,
     pub options: Options,
     /// Placeholder pods of CapacityBuffers.
@@ -51,34 +54,89 @@ pub struct World {
     pub commands: Vec<(Stored, u64)>,
 }
 
-/// Reads everything.
+impl World {
+    /// Leaves the view to the next run, as it was read.
+    pub fn leave(mut self) {
+        for name in &self.marked {
+            self.cache.view.unmark(name);
+        }
+        self.cache.leave(Concern::Disruption);
+    }
+}
+
+/// What must have been seen of the cluster before anything is decided.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// What the messages speak of.
+    pub keys: Vec<Key>,
+    /// Long enough has been waited for it: what is named and never seen counts as gone.
+    pub or_not: bool,
+}
+
+/// Reads everything. `None`: the cluster is seen older than what must have been `seen`, or what either solver wrote last.
 ///
 /// # Errors
 /// When the cluster or the table does not answer.
 pub async fn read(
     cluster: &impl Cluster,
     state: &impl StateTable,
+    seen: &Seen,
     settings: &Settings,
     now: Timestamp,
-) -> Result<World, Trouble> {
+) -> Result<Option<World>, Trouble> {
     let commands = read_all(state).await?;
     let nominated = nominations(state, settings).await?;
-    let mut objects = cluster_view(cluster, settings).await?;
-    let pools = pools(state, &objects, settings, now).await?;
-    let mut view = View::new(&objects, &pools, settings, now);
+    let mut cache = Cache::take(Concern::Disruption);
+    let read = follow(&mut cache, cluster, state, seen, settings).await;
+    let pools = match read {
+        Ok(true) => pools(state, &cache.view, settings, now).await,
+        Ok(false) => {
+            cache.leave(Concern::Disruption);
+            return Ok(None);
+        }
+        Err(error) => Err(error),
+    };
+    let (pools, drift_held) = match (pools, backoff::read(state).await.map_err(Trouble::from)) {
+        (Ok(pools), Ok(held)) => (pools, held),
+        (Err(error), _) | (_, Err(error)) => {
+            cache.leave(Concern::Disruption);
+            return Err(error);
+        }
+    };
+    let mut view = View::new(&cache.view, &pools, settings, now);
     for node in &mut view.nodes {
         note_command(node, &commands);
         note_nomination(node, &nominated);
     }
-    view.drift_held = backoff::read(state).await?;
-    for name in marked_names(&view) {
-        objects.mark_for_deletion(&name);
+    view.drift_held = drift_held;
+    let marked = marked_names(&view);
+    for name in &marked {
+        cache.view.mark_for_deletion(name);
     }
+    let objects = &cache.view;
     let placeholders =
-        if settings.gates.capacity_buffer { virtual_pods(&objects) } else { Vec::new() };
+        if settings.gates.capacity_buffer { virtual_pods(objects) } else { Vec::new() };
     let options = options(settings);
-    note_buffers(&mut view, &objects, &pools, &options, &placeholders);
-    Ok(World { view, cluster: objects, pools, options, placeholders, commands })
+    note_buffers(&mut view, objects, &pools, &options, &placeholders);
+    Ok(Some(World { view, cache, marked, pools, options, placeholders, commands }))
+}
+
+/// Follows the cluster; whether everything that is wanted, and what either solver wrote last, has been seen.
+async fn follow(
+    cache: &mut Cache,
+    cluster: &impl Cluster,
+    state: &impl StateTable,
+    seen: &Seen,
+    settings: &Settings,
+) -> Result<bool, Trouble> {
+    let wanted = Wanted::keys_of(&seen.keys).and_written(state).await?;
+    for _ in 0..READS {
+        cache.follow(cluster, Kinds::of(settings), &wanted).await?;
+        if seen.or_not || cache.has_reached(&wanted) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What steers simulations. A `SCHEDULER_CONFIG` that cannot be read counts as empty; provisioning complains of it.
@@ -91,39 +149,6 @@ fn options(settings: &Settings) -> Options {
         options.default_spread = constraints;
     }
     options
-}
-
-/// Everything that planning reads of the cluster.
-async fn cluster_view(cluster: &impl Cluster, settings: &Settings) -> Result<ClusterView, Trouble> {
-    let mut view = ClusterView::default();
-    macro_rules! take {
-        ($($kind:ident)*) => {$(
-            for object in cluster.list::<$kind>(&Selector::all()).await? {
-                view.apply(Change::Put(Object::from(object)));
-            }
-        )*};
-    }
-    let gates = settings.gates;
-    let has_defaults = !settings.scheduler_config.trim().is_empty();
-    // Claims and nodes come before pods: a pod that is bound in between is on no node, and its node no emptier than it is.
-    take!(
-        NodeClaim Node NodePool EC2NodeClass DaemonSet PersistentVolume PersistentVolumeClaim StorageClass
-        CSINode PodDisruptionBudget Namespace LimitRange
-    );
-    if gates.node_overlay {
-        take!(NodeOverlay);
-    }
-    if gates.capacity_buffer {
-        take!(CapacityBuffer PodTemplate Deployment);
-    }
-    if gates.capacity_buffer || has_defaults {
-        take!(ReplicaSet StatefulSet);
-    }
-    if has_defaults {
-        take!(ReplicationController Service);
-    }
-    take!(Pod);
-    Ok(view)
 }
 
 /// Reads the nodes, pods and nominations of some claims afresh, as if their command did not exist.

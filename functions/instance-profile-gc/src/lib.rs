@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use spokeshave_lambda::{BatchAnswer, SqsBatch};
+use spokeshave_lambda::{BatchAnswer, SqsBatch, batch::stand_by};
 use spokeshave_model::{EC2NodeClass, NodeClaim, labels};
 use spokeshave_nodeclass::profiles::{self, Uses, records};
 use spokeshave_ports::{
@@ -43,6 +43,9 @@ pub async fn handle(
     state: &impl StateTable,
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
+    if let Some(answer) = stand_by(batch, state, cx).await {
+        return answer;
+    }
     let mut answer = BatchAnswer::done();
     if batch.records.is_empty() || cx.settings.isolated_vpc {
         return answer;

@@ -17,7 +17,10 @@ mod validate;
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use spokeshave_lambda::{BatchAnswer, SqsBatch, batch::Item};
+use spokeshave_lambda::{
+    BatchAnswer, SqsBatch,
+    batch::{Item, stand_by},
+};
 use spokeshave_model::{EC2NodeClass, Kind, ObjectKey};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Ec2, Eks, Iam, Invocation, Key, Queues, Selector,
@@ -103,6 +106,9 @@ pub async fn handle(
     queues: &impl Queues,
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
+    if let Some(answer) = stand_by(batch, state, cx).await {
+        return answer;
+    }
     let mut answer = BatchAnswer::done();
     let now = cx.whole_second();
     let mut targets: BTreeMap<String, Target> = BTreeMap::new();

@@ -11,7 +11,10 @@ use std::{
     sync::Arc,
 };
 
-use spokeshave_lambda::{BatchAnswer, SqsBatch, batch::Item};
+use spokeshave_lambda::{
+    BatchAnswer, SqsBatch,
+    batch::{Item, stand_by},
+};
 use spokeshave_lifecycle::health;
 use spokeshave_model::{EC2NodeClass, Kind, NodeClaim, NodePool, ObjectKey, core::Node, labels};
 use spokeshave_ports::{
@@ -55,6 +58,9 @@ pub async fn handle(
     state: &impl StateTable,
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
+    if let Some(answer) = stand_by(batch, state, cx).await {
+        return answer;
+    }
     let mut answer = BatchAnswer::done();
     let mut wanted = Vec::new();
     for Item { record, work, .. } in batch.works(cx) {

@@ -15,7 +15,7 @@ mod shortages;
 pub mod statics;
 pub mod world;
 
-use std::{collections::BTreeSet, time::Instant};
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord};
@@ -24,7 +24,7 @@ use spokeshave_model::{
     core::{Node, Pod},
 };
 use spokeshave_ports::{
-    Cluster, Concern, Decision, Invocation, Key, Queues, StateTable, Work, chain,
+    Clock, Cluster, Concern, Decision, Invocation, Key, Queues, StateTable, Work, chain,
     cluster::KubeEvent,
     stack::observes_only,
     wakes::{retry_later, wake_once},
@@ -33,6 +33,7 @@ use spokeshave_scheduling::{
     Batch, Change, ClusterView, ExistingPlacement, Object, Options, Planner, ReservedMode,
     START_UP_HINT, Solution, buffers::is_virtual, defaults::SchedulerConfig, eligibility,
 };
+use spokeshave_warm::{Cache, Kinds, Noting, Wanted};
 
 use crate::{
     carry_out::create_claims,
@@ -73,6 +74,7 @@ pub async fn handle(
     cluster: &impl Cluster,
     state: &impl StateTable,
     queues: &impl Queues,
+    clock: &impl Clock,
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
     let mut answer = BatchAnswer::done();
@@ -82,9 +84,13 @@ pub async fn handle(
     }
     let failures = valid.iter().map(|it| it.1.failures()).max();
     let seed: Vec<&str> = valid.iter().map(|it| it.0.message_id.as_str()).collect();
-    let mut view = world::take_kept();
-    let ended = run(&valid, &seed, &mut view, cluster, state, queues, cx).await;
-    world::keep(view);
+    let mut cache = Cache::take(Concern::Provision);
+    let cluster = Noting::new(cluster);
+    let mut ended = run(&valid, &seed, &mut cache, &cluster, state, queues, clock, cx).await;
+    cache.leave(Concern::Provision);
+    // Whatever came of it: what has been written must be seen before anything else is decided.
+    let stored = cluster.store(Concern::Provision, state, cx.now).await;
+    ended = ended.and(stored.map_err(Trouble::from));
     match ended {
         Ok(()) => {}
         Err(trouble) => {
@@ -106,10 +112,11 @@ fn named(kind: &str, name: &str) -> Key {
 async fn run(
     valid: &[(&SqsRecord, Work)],
     seed: &[&str],
-    view: &mut ClusterView,
+    cache: &mut Cache,
     cluster: &impl Cluster,
     state: &impl StateTable,
     queues: &impl Queues,
+    clock: &impl Clock,
     cx: &Invocation<'_>,
 ) -> Result<(), Trouble> {
     if observes_only(state).await? {
@@ -131,14 +138,14 @@ async fn run(
         .collect();
     let orders = records::orders(state, &gone, cx.now).await?;
     let depth = valid.iter().map(|it| it.1.depth).max().unwrap_or(0);
+    let wanted = Wanted::keys_of(valid.iter().flat_map(|it| &it.1.keys));
+    let wanted = wanted.and_written(state).await?;
     let mut reads = 0;
     loop {
-        let spread = !options.default_spread.is_empty();
-        let versions = world::follow(view, cluster, settings.gates, spread).await?;
+        cache.follow(cluster, Kinds::of(settings), &wanted).await?;
         reads += 1;
-        // Nothing is planned from a view that is older than what the messages speak of.
-        let mut keys = valid.iter().flat_map(|it| &it.1.keys);
-        if depth >= GIVE_UP || keys.all(|it| versions.has_reached(it, view)) {
+        // Nothing is planned from a view that is older than what the messages speak of, and what was written last.
+        if depth >= GIVE_UP || cache.has_reached(&wanted) {
             break;
         }
         if reads == READS {
@@ -153,12 +160,12 @@ async fn run(
             return Ok(());
         }
     }
-    if !catch_up(view, &orders, cluster).await? {
+    if !catch_up(&mut cache.view, &orders, cluster).await? {
         let due = cx.now.saturating_add(CATCH_UP).unwrap_or(cx.now);
         wake(state, queues, "Orders", due, depth, cx).await;
         return Ok(());
     }
-    let view = &*view;
+    let view = &cache.view;
     let (pending, ignored) = eligibility::pending(view);
     report_ignored(&ignored, cluster, cx).await;
     let displaced = eligibility::displaced(view, cx.now);
@@ -199,7 +206,7 @@ async fn run(
         ..Batch::default()
     };
     metrics::before(view, batch.pods.len(), cx);
-    let mut solution = plan(view, &market, &options, &batch, cx);
+    let mut solution = plan(view, &market, &options, &batch, clock, cx);
     for _ in 0..ATTEMPTS {
         let real = |it: &&ExistingPlacement| it.pods.iter().any(|it| !is_virtual(it));
         for it in solution.existing.iter().filter(|it| !it.node.is_empty()).filter(real) {
@@ -213,7 +220,7 @@ async fn run(
         }
         cx.decide(Decision::new("replan", "Provisioner/plan", "disruption has taken a node"));
         batch.without = commanded;
-        solution = plan(view, &market, &options, &batch, cx);
+        solution = plan(view, &market, &options, &batch, clock, cx);
     }
     report(view, &solution, &pending, cluster, cx).await;
     if settings.gates.capacity_buffer {
@@ -231,19 +238,19 @@ fn plan(
     market: &Market,
     options: &Options,
     batch: &Batch,
+    clock: &impl Clock,
     cx: &Invocation<'_>,
 ) -> Solution {
-    let began = Instant::now();
+    let began = clock.now();
     let left = cx.deadline.duration_since(cx.now) / 2;
     let limit = if left > SignedDuration::ZERO { SOLVE_LIMIT.min(left) } else { SOLVE_LIMIT };
-    let limit = limit.unsigned_abs();
     let mut planner = Planner::new(view, &market.pools, options, cx.now);
     let prepared = planner.prepare(batch);
-    let solving = Instant::now();
-    let solution = prepared.finish(&|| began.elapsed() < limit);
+    let solving = clock.now();
+    let solution = prepared.finish(&|| clock.now().duration_since(began) < limit);
     // Twice under one name, as Karpenter does: the inner solve, and the whole step.
     for since in [solving, began] {
-        metrics::duration(since.elapsed(), cx);
+        metrics::duration(clock.now().duration_since(since), cx);
     }
     solution
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use spokeshave_lambda::{runtime::Startup, stack::Stack};
-use spokeshave_ports::Concern;
+use spokeshave_ports::{Concern, WallClock};
 use spokeshave_provision_function::handle;
 
 #[tokio::main(flavor = "current_thread")]
@@ -12,7 +12,8 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let stack = Stack::connect(&start.settings).await?;
     start
         .run_solver(&stack.queues, async |batch, cx| {
-            handle(batch, stack.cluster.as_ref(), &stack.state, &stack.queues, cx).await
+            let Stack { cluster, state, queues, .. } = &stack;
+            handle(batch, cluster.as_ref(), state, queues, &WallClock, cx).await
         })
         .await
 }

@@ -1,8 +1,6 @@
 //! What a run measures, under Karpenter's names (`spec` scheduling 24). The label `scheduling_id` is left out: each run would
 //! be a metric of its own, and each metric is paid for.
 
-use std::time::Duration;
-
 use jiff::SignedDuration;
 use spokeshave_ports::Invocation;
 use spokeshave_scheduling::ClusterView;
@@ -24,7 +22,7 @@ pub(crate) fn before(view: &ClusterView, n_pods: usize, cx: &Invocation<'_>) {
 }
 
 /// How long planning took.
-pub(crate) fn duration(took: Duration, cx: &Invocation<'_>) {
+pub(crate) fn duration(took: SignedDuration, cx: &Invocation<'_>) {
     let name = "karpenter_scheduler_scheduling_duration_seconds";
     cx.sample(name, took.as_secs_f64(), "Seconds", &PROVISIONER);
 }

@@ -56,7 +56,7 @@ fn provision_with(fake: &Fake, work: &Work, settings: &Settings) -> BatchAnswer 
     let now = fake.now.get();
     let cx =
         Invocation { concern: Concern::Provision, now, deadline: now, settings, journal: fake };
-    block_on(handle(&batch, fake, fake, fake, &cx))
+    block_on(handle(&batch, fake, fake, fake, fake, &cx))
 }
 
 fn pods_pending() -> Work {

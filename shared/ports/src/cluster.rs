@@ -66,6 +66,40 @@ impl Selector {
     }
 }
 
+/// Up to where somebody has followed the objects of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Which history of which cluster: places of another one mean nothing. 0 is none, and everything is read.
+    pub history: u64,
+    /// The resource version up to which every change has been read.
+    pub version: u64,
+    /// How many objects there were.
+    pub count: usize,
+}
+
+/// What has become of the objects of one kind since a [`Place`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Changes<K> {
+    /// `objects` is all that there is: whatever else was known is gone.
+    pub whole: bool,
+    /// Created or changed, as they are at `place`; each once.
+    pub objects: Vec<Arc<K>>,
+    /// Gone.
+    pub gone: Vec<ObjectKey>,
+    /// Up to where this tells.
+    pub place: Place,
+}
+
+impl<K: Kind> Changes<K> {
+    /// Everything there is, of unknown age: the newest version among the objects says how old it is at most.
+    pub fn all(objects: Vec<Arc<K>>) -> Self {
+        let version = |it: &Arc<K>| it.meta().resource_version.parse().unwrap_or(0);
+        let version = objects.iter().map(version).max().unwrap_or(0);
+        let place = Place { history: 0, version, count: objects.len() };
+        Self { whole: true, objects, gone: Vec::new(), place }
+    }
+}
+
 /// The answer to an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
@@ -119,6 +153,15 @@ pub trait Cluster {
 
     /// All objects that `selector` takes, sorted by namespace and name.
     async fn list<K: Kind>(&self, selector: &Selector) -> Result<Vec<Arc<K>>, ClusterError>;
+
+    /// What has changed of a kind since a place that an earlier answer gave, up to `reach` at least where that can be had;
+    /// everything if `since` is from elsewhere or too long ago, or if there is any doubt.
+    ///
+    /// Only speed may depend on `since`. Asking again does no harm.
+    async fn changes<K: Kind>(&self, since: Place, reach: u64) -> Result<Changes<K>, ClusterError> {
+        let _ = (since, reach);
+        self.list(&Selector::all()).await.map(Changes::all)
+    }
 
     /// Creates an object; with `generateName` the server names it. Returns it as stored.
     ///

@@ -24,8 +24,8 @@ use spokeshave_model::{
 };
 
 use crate::{
-    AwsError, Bus, Cluster, ClusterError, Concern, Decision, Ec2, Journal, Metric, Precondition,
-    Queues, Record, Selector, StateError, StateKey, StateTable, When, Work,
+    AwsError, Bus, Clock, Cluster, ClusterError, Concern, Decision, Ec2, Journal, Metric,
+    Precondition, Queues, Record, Selector, StateError, StateKey, StateTable, When, Work,
     cluster::{Eviction, KubeEvent},
     ec2::{
         CapacityReservation, Filter, FleetAnswer, FleetRequest, Image, Instance, InstanceStatus,
@@ -175,6 +175,12 @@ impl Fake {
         from_value(stored)
             .map(Arc::new)
             .map_err(|error| ClusterError::Refused { object, message: error.to_string() })
+    }
+}
+
+impl Clock for Fake {
+    fn now(&self) -> Timestamp {
+        self.now.get()
     }
 }
 

@@ -21,10 +21,10 @@ pub mod wakes;
 pub mod watch;
 
 pub use aws::{Eks, Iam, NoZonalShifts, Pricing, Ssm, ZonalShift, ZonalShifts};
-pub use cluster::{Cluster, ClusterError, Precondition, Selector};
+pub use cluster::{Changes, Cluster, ClusterError, Place, Precondition, Selector};
 pub use ec2::Ec2;
 pub use error::{AwsError, chain};
 pub use invocation::{Decision, Invocation, Journal, Metric};
 pub use queues::{Bus, Concern, Key, Queues, Work};
 pub use state::{Record, StateError, StateKey, StateTable, When};
-pub use watch::{Change, Clock, Watch};
+pub use watch::{Change, Clock, WallClock, Watch};

@@ -51,6 +51,14 @@ macro_rules! changes {
                 }
             }
 
+            /// The name of the position of the watch that brings it.
+            pub fn position(&self) -> &'static str {
+                match self {
+                    Self::Pod { old, new } if is_bound(new.as_ref().or(old.as_ref())) => BOUND_PODS,
+                    other => other.kind(),
+                }
+            }
+
             /// The newest resource version in it; empty when there is none.
             pub fn resource_version(&self) -> &str {
                 match self {
@@ -79,8 +87,16 @@ changes!(
     VolumeAttachment,
 );
 
+fn is_bound(pod: Option<&Arc<Pod>>) -> bool {
+    pod.is_some_and(|it| it.is_bound())
+}
+
 /// Up to which resource version a watch has been followed, by kind.
 pub type Positions = BTreeMap<String, String>;
+
+/// The name under which the watch of bound pods keeps its position. That of pending pods goes by the kind, `Pod`: the two
+/// come on at their own pace.
+pub const BOUND_PODS: &str = "Pod/bound";
 
 /// What a watch brings.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,13 +106,17 @@ pub enum WatchEvent {
     /// An object changed.
     Changed(Change),
     /// Nothing changed, but the watch of this kind has come so far: a bookmark, or the end of a list.
+    ///
+    /// `kind` is the name of its position: the kind, or [`BOUND_PODS`].
     Bookmark { kind: &'static str, resource_version: String },
     /// The API server no longer knows where the watch of this kind left off (410), and a list follows. What was deleted
-    /// in between is never reported.
+    /// in between is never reported. `kind` as for a bookmark.
     Restarted { kind: &'static str },
 }
 
-/// Watches of all kinds that [`Change`] knows. Pods come without `old` unless they are gone.
+/// Watches of all kinds that [`Change`] knows. Pods come without `old` unless they are gone, and by two watches: a pod that
+/// is bound is gone from that of the pending ones, as it was before, and appears in the other; which of these comes first
+/// is open.
 pub trait Watch {
     /// Begins to watch. Kinds in `from` are resumed there, all others listed first. A second call starts anew.
     async fn start(&self, from: &Positions) -> Result<(), ClusterError>;
@@ -109,6 +129,16 @@ pub trait Watch {
 /// The time, for what runs longer than one decision.
 pub trait Clock {
     fn now(&self) -> Timestamp;
+}
+
+/// The time of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
 }
 
 #[cfg(test)]

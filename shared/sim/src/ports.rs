@@ -17,9 +17,9 @@ use spokeshave_model::{
     core::{Namespace, Pod},
 };
 use spokeshave_ports::{
-    AwsError, Bus, Cluster, ClusterError, Concern, Decision, Eks, Iam, Journal, Metric,
-    Precondition, Pricing, Queues, Record, Selector, Ssm, StateError, StateKey, StateTable, When,
-    Work,
+    AwsError, Bus, Changes, Clock, Cluster, ClusterError, Concern, Decision, Eks, Iam, Journal,
+    Metric, Place, Precondition, Pricing, Queues, Record, Selector, Ssm, StateError, StateKey,
+    StateTable, When, Work,
     aws::{ClusterFacts, InstanceProfile, Parameter},
     cluster::{Eviction, KubeEvent},
     queues::BusEvent,
@@ -163,6 +163,30 @@ impl Cluster for Ports {
                 .collect());
         }
         Ok(world.store.list::<K>().filter(|it| selected(&**it, selector)).collect())
+    }
+
+    async fn changes<K: Kind>(&self, since: Place, _: u64) -> Result<Changes<K>, ClusterError> {
+        self.call(CLUSTER_CALL).await;
+        let mut world = self.world.borrow_mut();
+        let mut at = Self::read_time(&mut world);
+        let known = since.history == world.history;
+        // Whoever follows does not go back.
+        if known && world.store.version_at(at) < since.version {
+            at = world.now;
+        }
+        let version = world.store.version_at(at);
+        let place = Place { history: world.history, version, count: 0 };
+        let whole = || Changes {
+            whole: true,
+            objects: world.store.list_at::<K>(at).into_values().collect(),
+            gone: Vec::new(),
+            place,
+        };
+        if !known {
+            return Ok(whole());
+        }
+        let Some(since) = world.store.since::<K>(since.version, at) else { return Ok(whole()) };
+        Ok(Changes { whole: false, objects: since.present, gone: since.gone, place })
     }
 
     async fn create<K: Kind>(&self, object: &K) -> Result<Arc<K>, ClusterError> {
@@ -387,6 +411,13 @@ fn holds(when: When, present: Option<u64>) -> bool {
         When::Always => true,
         When::Absent => present.is_none(),
         When::Version(version) => present == Some(version),
+    }
+}
+
+/// The time of the world, which stands still while a handler thinks.
+impl Clock for Ports {
+    fn now(&self) -> Timestamp {
+        self.world.borrow().now
     }
 }
 

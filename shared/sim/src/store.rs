@@ -39,6 +39,23 @@ impl ObjectChange {
     }
 }
 
+/// Which object got which version.
+struct Logged {
+    version: u64,
+    at: Timestamp,
+    type_id: TypeId,
+    key: ObjectKey,
+}
+
+/// What has become of a kind since a version.
+pub struct Since<K> {
+    pub present: Vec<Arc<K>>,
+    pub gone: Vec<ObjectKey>,
+}
+
+/// So many changes are kept that somebody may follow, and all of the last [`STALENESS`]. Whoever comes later lists.
+const LOGGED: usize = 4096;
+
 struct Past {
     at: Timestamp,
     type_id: TypeId,
@@ -57,6 +74,7 @@ pub struct Store {
     tables: HashMap<TypeId, BTreeMap<ObjectKey, AnyObject>>,
     pods_on: BTreeMap<String, BTreeSet<ObjectKey>>,
     past: VecDeque<Past>,
+    log: VecDeque<Logged>,
     changes: Vec<ObjectChange>,
     /// Counts changes that a person would call a change: used to see when the world has come to rest.
     pub mutations: u64,
@@ -93,6 +111,42 @@ impl Store {
             }
         }
         table
+    }
+
+    /// The version that the cluster had at `at`, which is at most [`STALENESS`] ago.
+    pub fn version_at(&self, at: Timestamp) -> u64 {
+        let later = self.log.iter().rev().take_while(|it| it.at > at).last();
+        later.map_or(self.version, |it| it.version - 1)
+    }
+
+    /// What has become of a kind between `version` and `at`. `None`: that is too long ago to tell.
+    pub fn since<K: Kind>(&self, version: u64, at: Timestamp) -> Option<Since<K>> {
+        if self.log.front().map_or(self.version, |it| it.version - 1) > version {
+            return None;
+        }
+        let then = self.version_at(at);
+        let newer = self.log.iter().rev().take_while(|it| it.version > version);
+        let type_id = TypeId::of::<K>();
+        let changed: BTreeSet<&ObjectKey> = newer
+            .filter(|it| it.version <= then && it.type_id == type_id)
+            .map(|it| &it.key)
+            .collect();
+        let mut since = Since { present: Vec::new(), gone: Vec::new() };
+        if changed.is_empty() {
+            return Some(since);
+        }
+        let past = (then < self.version).then(|| self.list_at::<K>(at));
+        for key in changed {
+            let object = match &past {
+                Some(past) => past.get(key).cloned(),
+                None => self.get::<K>(key),
+            };
+            match object {
+                Some(object) => since.present.push(object),
+                None => since.gone.push(key.clone()),
+            }
+        }
+        Some(since)
     }
 
     /// Changes since the last call.
@@ -181,6 +235,12 @@ impl Store {
         new: Option<AnyObject>,
         now: Timestamp,
     ) {
+        while self.log.len() >= LOGGED && self.log.front().is_some_and(|it| it.at + STALENESS < now)
+        {
+            self.log.pop_front();
+        }
+        let type_id = TypeId::of::<K>();
+        self.log.push_back(Logged { version: self.version, at: now, type_id, key: key.clone() });
         while self.past.front().is_some_and(|it| it.at + STALENESS < now) {
             self.past.pop_front();
         }

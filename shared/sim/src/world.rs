@@ -4,6 +4,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap},
     rc::Rc,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -145,6 +146,8 @@ pub struct Inner {
     pub faults: Faults,
     pub settings: Rc<Settings>,
     pub store: Store,
+    /// No other world of this process has the same: what is kept of one means nothing in another.
+    pub history: u64,
     pub market: Market,
     pub shape_of: ShapeOf,
     agenda: BinaryHeap<Reverse<Entry>>,
@@ -214,6 +217,9 @@ pub struct Interruption {
     pub displaced: Vec<(ObjectKey, Uid)>,
 }
 
+/// Worlds made in this process.
+static WORLDS: AtomicU64 = AtomicU64::new(0);
+
 impl Inner {
     pub fn new(
         seed: u64,
@@ -231,6 +237,7 @@ impl Inner {
             faults: Faults::default(),
             settings: Rc::new(settings),
             store: Store::default(),
+            history: WORLDS.fetch_add(1, Ordering::Relaxed) + 1,
             market,
             shape_of,
             agenda: BinaryHeap::new(),

@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use http::Request;
@@ -11,14 +14,14 @@ use kube::core::{
     params::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     request,
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use spokeshave_model::{
     Kind, LabelSelector, ObjectKey, Uid,
     meta::{from_value, merge_patch, to_value},
 };
 use spokeshave_ports::{
-    Cluster, ClusterError, Precondition, Selector,
+    Changes, Cluster, ClusterError, Place, Precondition, Selector,
     cluster::{Eviction, KubeEvent},
 };
 
@@ -26,37 +29,27 @@ use crate::{
     connection::{Connection, Login, OwnLogin},
     error::{causes, cluster_error},
     events::{self, Repeats},
+    pages::Pages,
 };
 
 /// Objects per page of a list, as kubectl asks for them.
-const PAGE: u32 = 500;
+pub(crate) const PAGE: u32 = 500;
 
 /// One cluster over its API server.
 pub struct KubeCluster<L = OwnLogin> {
     connection: Connection<L>,
     published: Mutex<Repeats>,
+    /// Tells places of this client from those of others.
+    pub(crate) history: u64,
 }
+
+/// Clients made in this process.
+static CLIENTS: AtomicU64 = AtomicU64::new(0);
 
 impl<L> fmt::Debug for KubeCluster<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KubeCluster").field("connection", &self.connection).finish_non_exhaustive()
     }
-}
-
-/// A page of a list. Items are objects of one kind.
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: PageMeta,
-    #[serde(default = "Vec::new", deserialize_with = "spokeshave_model::meta::null_is_default")]
-    items: Vec<Value>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PageMeta {
-    r#continue: Option<String>,
-    resource_version: Option<String>,
 }
 
 /// All objects of a list, and the resource version that it shows.
@@ -68,7 +61,8 @@ pub struct Listed<K> {
 
 impl<L: Login> KubeCluster<L> {
     pub fn new(connection: Connection<L>) -> Self {
-        Self { connection, published: Mutex::default() }
+        let history = CLIENTS.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { connection, published: Mutex::default(), history }
     }
 
     pub(crate) fn connection(&self) -> &Connection<L> {
@@ -80,36 +74,24 @@ impl<L: Login> KubeCluster<L> {
     /// # Errors
     /// As for [`Cluster::list`].
     pub async fn list_at<K: Kind>(&self, selector: &Selector) -> Result<Listed<K>, ClusterError> {
-        let mut begun_again = false;
-        'list: loop {
-            let mut listed = Listed { items: Vec::new(), resource_version: String::new() };
-            let mut params = list_params(selector);
-            loop {
-                let request = request::Request::new(collection::<K>(&selector.namespace));
-                let request = request.list(&params).map_err(|it| unsent::<K>(&it))?;
-                let text = match self.connection.send(&request, true).await {
-                    // The continue token has expired: what was read does not fit what would follow.
-                    Err(kube::Error::Api(status)) if status.code == 410 && !begun_again => {
-                        begun_again = true;
-                        continue 'list;
-                    }
-                    other => other.map_err(|it| cluster_error(&it, K::KIND))?,
-                };
-                let page: Page = parse(&text, K::KIND)?;
-                for item in page.items {
-                    listed.items.push(Arc::new(object::<K>(item)?));
-                }
-                listed.resource_version = page.metadata.resource_version.unwrap_or_default();
-                params.continue_token = page.metadata.r#continue.filter(|it| !it.is_empty());
-                if params.continue_token.is_none() {
-                    break;
-                }
+        let mut listed = Listed { items: Vec::new(), resource_version: String::new() };
+        let mut pages = self.pages::<K>(&selector.namespace, list_params(selector));
+        while let Some(page) = pages.next().await? {
+            if page.is_first {
+                listed.items.clear();
             }
-            listed.items.sort_by(|a, b| {
-                (&a.meta().namespace, &a.meta().name).cmp(&(&b.meta().namespace, &b.meta().name))
-            });
-            return Ok(listed);
+            listed.items.extend(page.items.into_iter().map(Arc::new));
+            listed.resource_version = page.resource_version;
         }
+        listed.items.sort_by(|a, b| {
+            (&a.meta().namespace, &a.meta().name).cmp(&(&b.meta().namespace, &b.meta().name))
+        });
+        Ok(listed)
+    }
+
+    /// A list page by page.
+    pub(crate) fn pages<K: Kind>(&self, namespace: &str, params: ListParams) -> Pages<'_, K, L> {
+        Pages::new(self, collection::<K>(namespace), params)
     }
 
     fn is_repeat(&self, event: &KubeEvent, dedupe: SignedDuration, now: Timestamp) -> bool {
@@ -141,6 +123,10 @@ impl<L: Login> Cluster for KubeCluster<L> {
 
     async fn list<K: Kind>(&self, selector: &Selector) -> Result<Vec<Arc<K>>, ClusterError> {
         self.list_at(selector).await.map(|it| it.items)
+    }
+
+    async fn changes<K: Kind>(&self, since: Place, reach: u64) -> Result<Changes<K>, ClusterError> {
+        self.changes_since(since, reach).await
     }
 
     async fn create<K: Kind>(&self, object: &K) -> Result<Arc<K>, ClusterError> {
@@ -288,7 +274,7 @@ pub(crate) fn collection<K: Kind>(namespace: &str) -> String {
     }
 }
 
-fn list_params(selector: &Selector) -> ListParams {
+pub(crate) fn list_params(selector: &Selector) -> ListParams {
     ListParams {
         label_selector: label_selector(&selector.labels),
         field_selector: selector.node_name.as_ref().map(|it| format!("spec.nodeName={it}")),
@@ -333,10 +319,19 @@ fn add_guard<K: Kind>(patch: &mut Value, old: &K, guard: Precondition) {
 pub(crate) fn object<K: Kind>(value: Value) -> Result<K, ClusterError> {
     let name = value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let reference = format!("{}/{name}", K::KIND);
-    from_value(value).map_err(|it| unreadable(&reference, &it))
+    from_value(value).map(slim).map_err(|it| unreadable(&reference, &it))
 }
 
-fn parse<D: DeserializeOwned>(text: &str, reference: &str) -> Result<D, ClusterError> {
+/// The object without what nobody decides by and what can be most of it: who wrote which field, and what kubectl applied
+/// last. Neither gets lost when the object is written, since only differences are.
+pub(crate) fn slim<K: Kind>(mut object: K) -> K {
+    let meta = object.meta_mut();
+    meta.rest.remove("managedFields");
+    meta.annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    object
+}
+
+pub(crate) fn parse<D: DeserializeOwned>(text: &str, reference: &str) -> Result<D, ClusterError> {
     serde_json::from_str(text).map_err(|it| unreadable(reference, &it))
 }
 
@@ -348,7 +343,7 @@ fn unreadable(reference: &str, error: &serde_json::Error) -> ClusterError {
     }
 }
 
-fn unsent<K: Kind>(error: &request::Error) -> ClusterError {
+pub(crate) fn unsent<K: Kind>(error: &request::Error) -> ClusterError {
     ClusterError::Refused { object: K::KIND.to_owned(), message: error.to_string() }
 }
 

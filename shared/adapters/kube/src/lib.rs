@@ -4,11 +4,13 @@
 //! constants of its `Kind`. Writes are merge patches of a difference with the resource version or the UID in them, so
 //! that fields which our slim kinds leave out are never touched.
 
+mod changes;
 pub mod cluster;
 pub mod connection;
 pub mod error;
 mod events;
 pub mod follow;
+mod pages;
 pub mod watch;
 
 pub use cluster::KubeCluster;

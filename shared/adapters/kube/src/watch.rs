@@ -14,25 +14,26 @@ use std::{
 
 use futures_util::StreamExt;
 use jiff::SignedDuration;
+use kube::core::params::ListParams;
 use spokeshave_model::{
     CapacityBuffer, EC2NodeClass, Kind, NodeClaim, NodeOverlay, NodePool, ObjectKey,
     core::{
-        DaemonSet, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget, StorageClass,
-        VolumeAttachment,
+        DaemonSet, Node, PersistentVolumeClaim, Pod, PodDisruptionBudget, ResourceSlice,
+        StorageClass, VolumeAttachment,
     },
 };
 use spokeshave_ports::{
-    Change, ClusterError, Selector, Watch,
-    watch::{Positions, WatchEvent},
+    Change, ClusterError, Watch,
+    watch::{BOUND_PODS, Positions, WatchEvent},
 };
 use tokio::{
     sync::mpsc,
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
-    cluster::KubeCluster,
+    cluster::{KubeCluster, PAGE},
     connection::Login,
     follow::{Step, WatchScope},
 };
@@ -40,9 +41,10 @@ use crate::{
 /// Events that wait to be taken; past this the tasks wait, and with them the API server.
 const WAITING: usize = 1024;
 
-/// Waits before a broken watch is taken up again: doubled from the first to the last.
+/// Waits before a broken watch is taken up again: doubled from the first to the last. An API server that is back is to be
+/// watched again within seconds.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
-const LAST_WAIT: Duration = Duration::from_secs(10);
+const LAST_WAIT: Duration = Duration::from_secs(3);
 
 /// How often a kind is looked for that the cluster does not have: its CRD may be installed later.
 const MISSING_WAIT: Duration = Duration::from_secs(60);
@@ -70,40 +72,42 @@ impl<L: Login> KubeWatches<L> {
         Self { cluster, running: tokio::sync::Mutex::default(), tasks: Mutex::default() }
     }
 
-    fn follow<K: Kind>(
-        &self,
-        tasks: &mut JoinSet<()>,
-        from: &Positions,
-        to: &mpsc::Sender<Message>,
-        keeps: bool,
-    ) {
+    /// Follows what `fields` select of a kind, or all of it.
+    fn follow<K: Kind>(&self, to: &Followers<'_>, position: &'static str, fields: &'static str) {
+        let from = to.from.get(position).cloned();
         let follower = Follower::<K, L> {
             cluster: self.cluster.clone(),
-            to: to.clone(),
-            known: keeps.then(BTreeMap::new),
+            to: to.sender.clone(),
+            position,
+            fields,
+            known: (K::KIND != Pod::KIND).then(BTreeMap::new),
         };
-        tasks.spawn(follower.run(from.get(K::KIND).cloned()));
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.spawn(follower.run(from));
     }
+}
+
+/// What all followers are given.
+struct Followers<'a> {
+    from: &'a Positions,
+    sender: mpsc::Sender<Message>,
 }
 
 impl<L: Login> Watch for KubeWatches<L> {
     async fn start(&self, from: &Positions) -> Result<(), ClusterError> {
-        let (to, receiver) = mpsc::channel(WAITING);
+        let (sender, receiver) = mpsc::channel(WAITING);
         *self.running.lock().await = Some(receiver);
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.abort_all();
-        self.follow::<Pod>(&mut tasks, from, &to, false);
-        self.follow::<Node>(&mut tasks, from, &to, true);
-        self.follow::<NodeClaim>(&mut tasks, from, &to, true);
-        self.follow::<NodePool>(&mut tasks, from, &to, true);
-        self.follow::<EC2NodeClass>(&mut tasks, from, &to, true);
-        self.follow::<NodeOverlay>(&mut tasks, from, &to, true);
-        self.follow::<CapacityBuffer>(&mut tasks, from, &to, true);
-        self.follow::<DaemonSet>(&mut tasks, from, &to, true);
-        self.follow::<PodDisruptionBudget>(&mut tasks, from, &to, true);
-        self.follow::<PersistentVolumeClaim>(&mut tasks, from, &to, true);
-        self.follow::<StorageClass>(&mut tasks, from, &to, true);
-        self.follow::<VolumeAttachment>(&mut tasks, from, &to, true);
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        let to = Followers { from, sender };
+        self.follow::<Pod>(&to, Pod::KIND, "spec.nodeName=");
+        self.follow::<Pod>(&to, BOUND_PODS, "spec.nodeName!=");
+        macro_rules! follow_all {
+            ($($kind:ident)*) => {$(self.follow::<$kind>(&to, $kind::KIND, "");)*};
+        }
+        follow_all!(
+            Node NodeClaim NodePool EC2NodeClass NodeOverlay CapacityBuffer DaemonSet PodDisruptionBudget
+            PersistentVolumeClaim ResourceSlice StorageClass VolumeAttachment
+        );
         Ok(())
     }
 
@@ -125,6 +129,10 @@ impl<L: Login> Watch for KubeWatches<L> {
 struct Follower<K, L> {
     cluster: Arc<KubeCluster<L>>,
     to: mpsc::Sender<Message>,
+    /// The name of its position.
+    position: &'static str,
+    /// A field selector; empty: everything.
+    fields: &'static str,
     /// Last states; `None` keeps none.
     known: Option<BTreeMap<ObjectKey, Arc<K>>>,
 }
@@ -133,6 +141,8 @@ struct Follower<K, L> {
 enum Left {
     /// The server ended it, or it broke: go on from here.
     At(String),
+    /// The server does not answer; the place is kept.
+    Alone(String),
     /// Its place is too old: list again.
     Expired,
     /// Nobody listens.
@@ -146,6 +156,8 @@ impl<K: Kind, L: Login> Follower<K, L> {
         let mut at = from;
         let mut wait = FIRST_WAIT;
         loop {
+            let began = Instant::now();
+            let resumed = at.is_some();
             let left = match at.take() {
                 Some(version) => self.watch(version).await,
                 None => self.list().await,
@@ -153,10 +165,20 @@ impl<K: Kind, L: Login> Follower<K, L> {
             match left {
                 Left::At(version) => {
                     at = Some(version);
+                    // A server that ends every watch at once is not pressed.
+                    if resumed && began.elapsed() < FIRST_WAIT {
+                        sleep(FIRST_WAIT).await;
+                    }
                     wait = FIRST_WAIT;
                 }
+                Left::Alone(version) => {
+                    at = Some(version);
+                    sleep(wait).await;
+                    wait = (wait * 2).min(LAST_WAIT);
+                }
                 Left::Expired => {
-                    if self.tell(Ok(WatchEvent::Restarted { kind: K::KIND })).await.is_err() {
+                    let restarted = WatchEvent::Restarted { kind: self.position };
+                    if self.tell(Ok(restarted)).await.is_err() {
                         return;
                     }
                 }
@@ -176,28 +198,46 @@ impl<K: Kind, L: Login> Follower<K, L> {
         }
     }
 
-    /// Tells of all objects, and where the watch goes on.
+    /// Tells of all objects, and where the watch goes on. Never holds more than a page of what is not kept.
     async fn list(&mut self) -> Left {
-        let listed = match self.cluster.list_at::<K>(&Selector::all()).await {
-            Ok(listed) => listed,
-            Err(error) => return Left::Failed(error),
+        let cluster = self.cluster.clone();
+        let params = ListParams {
+            field_selector: Some(self.fields.to_owned()).filter(|it| !it.is_empty()),
+            limit: Some(PAGE),
+            ..ListParams::default()
         };
-        if let Some(known) = &mut self.known {
-            *known = listed.items.iter().map(|it| (it.key(), it.clone())).collect();
-        }
-        for object in listed.items {
-            if let Some(change) = Change::of(None, Some(object))
-                && self.tell(Ok(WatchEvent::Listed(change))).await.is_err()
-            {
-                return Left::Unheard;
+        let mut pages = cluster.pages::<K>("", params);
+        let mut version = String::new();
+        loop {
+            let page = match pages.next().await {
+                Ok(Some(page)) => page,
+                Ok(None) => break,
+                Err(error) => return Left::Failed(error),
+            };
+            version = page.resource_version;
+            if let (true, Some(known)) = (page.is_first, &mut self.known) {
+                known.clear();
+            }
+            for object in page.items {
+                let object = Arc::new(object);
+                if let Some(known) = &mut self.known {
+                    known.insert(object.key(), object.clone());
+                }
+                if let Some(change) = Change::of(None, Some(object))
+                    && self.tell(Ok(WatchEvent::Listed(change))).await.is_err()
+                {
+                    return Left::Unheard;
+                }
             }
         }
-        self.bookmark(listed.resource_version).await
+        self.bookmark(version).await
     }
 
     async fn bookmark(&self, resource_version: String) -> Left {
-        let event =
-            WatchEvent::Bookmark { kind: K::KIND, resource_version: resource_version.clone() };
+        let event = WatchEvent::Bookmark {
+            kind: self.position,
+            resource_version: resource_version.clone(),
+        };
         match self.tell(Ok(event)).await {
             Ok(()) => Left::At(resource_version),
             Err(()) => Left::Unheard,
@@ -205,14 +245,13 @@ impl<K: Kind, L: Login> Follower<K, L> {
     }
 
     async fn watch(&mut self, mut version: String) -> Left {
-        let scope = WatchScope { fields: String::new(), seconds: WATCH_SECONDS };
+        let scope = WatchScope { fields: self.fields.to_owned(), seconds: WATCH_SECONDS };
         let steps = match self.cluster.watch::<K>(&scope, &version).await {
             Ok(steps) => steps,
             Err(error @ ClusterError::Unavailable { .. }) => {
                 // The API server is not there: the place is kept.
-                tracing::debug!(target: "spokeshave", kind = K::KIND, %error, "watch not begun");
-                sleep(FIRST_WAIT).await;
-                return Left::At(version);
+                tracing::debug!(target: "spokeshave", kind = self.position, %error, "watch not begun");
+                return Left::Alone(version);
             }
             Err(error) => return Left::Failed(error),
         };
