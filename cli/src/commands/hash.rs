@@ -91,16 +91,17 @@ pub(super) fn rows(manifests: &[input::Manifest], ca: &str) -> Result<Vec<Row>, 
             manifest
         };
         let (kind, hash, version) = if manifest.is::<NodePool>() {
-            let pool: NodePool = defaulted(&[
+            let mut manifest = defaulted(&[
                 "/spec/disruption",
                 "/spec/limits",
                 "/spec/weight",
                 "/spec/replicas",
                 "/spec/template/spec/requirements",
                 "/status",
-            ])
-            .typed()?;
-            (NodePool::KIND, hash::node_pool(&pool), hash::NODE_POOL_VERSION)
+            ]);
+            let written = written(&mut manifest.value);
+            let pool: NodePool = manifest.typed()?;
+            (NodePool::KIND, hash::node_pool_as_written(&pool, &written), hash::NODE_POOL_VERSION)
         } else if manifest.is::<EC2NodeClass>() {
             let class: EC2NodeClass = defaulted(&[
                 "/spec/subnetSelectorTerms",
@@ -117,6 +118,30 @@ pub(super) fn rows(manifests: &[input::Manifest], ca: &str) -> Result<Vec<Row>, 
         rows.push(Row { kind, name: manifest.name.clone(), hash, version });
     }
     Ok(rows)
+}
+
+/// Takes the texts out of a pool that its type would refuse, or take for something else.
+fn written(pool: &mut Value) -> hash::Written {
+    let mut written = hash::Written { lacks_class: true, ..hash::Written::default() };
+    let Some(spec) = pool.pointer_mut("/spec/template/spec") else { return written };
+    written.lacks_class = spec.get("nodeClassRef").is_none_or(Value::is_null);
+    for (list, effects) in
+        [("taints", &mut written.effects), ("startupTaints", &mut written.startup_effects)]
+    {
+        let taints = spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        for taint in taints {
+            let effect = taint.as_object_mut().map(|it| {
+                let effect = it.get("effect").and_then(Value::as_str).unwrap_or("").to_owned();
+                // One of another type stays where it is, and is refused.
+                if it.get("effect").is_none_or(|it| it.is_string() || it.is_null()) {
+                    it.remove("effect");
+                }
+                effect
+            });
+            effects.push(effect.unwrap_or_default());
+        }
+    }
+    written
 }
 
 #[cfg(test)]
@@ -179,6 +204,41 @@ spec:
 ";
         let rows = rows(&input::load_text("t.yaml", text).expect("valid"), "").expect("hashed");
         assert_eq!(rows[0].hash, "6821555240594823858");
+    }
+
+    #[test] // api 17.2: texts count as they are, and what is not there does not
+    fn texts_of_taints_count_as_they_are() {
+        let hash = |spec: &str| {
+            let text = format!(
+                "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: p}}\nspec: {{template: {{spec: {{{spec}}}}}}}\n"
+            );
+            rows(&input::load_text("t.yaml", &text).expect("valid"), "").map(|it| it[0].hash.clone())
+        };
+        let class = "nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}";
+        for (spec, want) in [
+            (format!("{class}, taints: [{{key: a, effect: NoSchedule}}]"), "8919242258545757417"),
+            (format!("{class}, taints: [{{key: a, effect: Maybe}}]"), "15849453723869507141"),
+            (format!("{class}, taints: [{{key: a}}]"), "322067787641870412"),
+            (format!("{class}, taints: [{{key: a, effect: null}}]"), "322067787641870412"),
+            (format!("{class}, taints: [{{key: a, effect: \"\"}}]"), "322067787641870412"),
+            (format!("{class}, startupTaints: [{{key: a, effect: Maybe}}]"), "18442460916803906938"),
+            ("expireAfter: 720h".to_owned(), "14193706301438959238"),
+        ] {
+            assert_eq!(hash(&spec).expect("hashed"), want, "{spec}");
+        }
+        let failure = hash(&format!("{class}, taints: [{{key: a, effect: 3}}]")).expect_err("a number");
+        assert!(failure.to_string().contains("spec.template.spec.taints[0].effect"), "{failure}");
+    }
+
+    #[test] // api 17: objects at random, with what Go's own library (hashstructure 2.0.2, its JSON) makes of them
+    fn recorded_answers() {
+        let manifests = input::load_text("t.json", include_str!("../../tests/hashes.json")).expect("valid");
+        let rows = rows(&manifests, "QUJD").expect("valid");
+        assert_eq!(rows.len(), 49);
+        for (manifest, row) in manifests.iter().zip(rows) {
+            let recorded = &manifest.value["metadata"]["annotations"]["hash"];
+            assert_eq!(recorded, &row.hash, "{}", manifest.value);
+        }
     }
 
     #[test] // api 20.2

@@ -175,8 +175,10 @@ impl Reader<'_> {
             }
             Err(_) => return Err(self.wrong(&format!("{word:?} is not a value"))),
         };
+        // `serde_json` may be off by the last digit of a long fraction.
+        let exact = word.parse::<f64>().ok().filter(|_| value.is_f64()).map(Value::from);
         self.at += end;
-        Ok(whole(value))
+        Ok(whole(exact.unwrap_or(value)))
     }
 }
 
@@ -251,6 +253,10 @@ mod tests {
             documents[0].value,
             json!([1, 1000, -2.5, 1e300, 9_223_372_036_854_775_808_u64])
         );
+        for text in ["1.7976931348623157e308", "0.00011111111111111112", "9.109383701528e-31"] {
+            let exact: f64 = text.parse().expect("a number");
+            assert_eq!(parse(text).expect("valid")[0].value.as_f64(), Some(exact), "{text}");
+        }
     }
 
     proptest! {

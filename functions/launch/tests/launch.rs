@@ -36,7 +36,7 @@ fn disrupted(world: &World) -> Vec<String> {
     world.fake.samples("karpenter_nodeclaims_disrupted_total")
 }
 
-#[test] // aws-capacity 13, cases 1-4; lifecycle 3, cases 2, 6-7
+#[test] // aws-capacity 13, cases 1-4; lifecycle 3, cases 2, 6-7; api 13, case 10
 fn the_gate() {
     let world = World::new(1);
     world.fake.objects.borrow_mut().remove("EC2NodeClass/default");
@@ -102,7 +102,7 @@ fn a_class_without_subnets() {
     assert_eq!(launched(&world, "a-0").1, "InstanceTypeResolutionFailed");
 }
 
-#[test] // lifecycle 3, cases 1, 4-5
+#[test] // lifecycle 3, cases 1, 4-5; api 9, case 4
 fn what_a_launch_writes() {
     let world = World::new(1);
     world.change_claim("a-0", |claim| {
@@ -135,6 +135,19 @@ fn what_a_launch_writes() {
             .values()
             .any(|it| it.tags["network-interface"].contains_key("spokeshave.dev/launch"))
     );
+}
+
+#[test] // api 9, case 7
+fn a_spot_claim_is_in_no_reservation() {
+    let world = World::new(1);
+    world.change_claim("a-0", |claim| {
+        claim.spec.requirements[1].values = vec!["spot".into()];
+    });
+    world.run().expect("it lives");
+    let claim = world.claim("a-0").expect("there");
+    assert_eq!(claim.metadata.label(labels::CAPACITY_TYPE), Some("spot"));
+    let reservation = |it: &&String| it.contains("capacity-reservation");
+    assert_eq!(claim.metadata.labels.keys().find(reservation), None);
 }
 
 #[test] // aws-nodeclass 9, case 7; 26, case 3

@@ -475,6 +475,39 @@ fn a_class_goes_after_its_claims() {
     );
 }
 
+#[test] // api 17, cases 3 and 4: a class that is seen for the first time
+fn claims_of_a_class_without_a_hash_are_brought_along() {
+    let world = World::new();
+    world.add_class(json!({}));
+    for (name, hash, version, drifted) in
+        [("a", "1", "v5", false), ("b", "1", "v5", true), ("c", "2", "v6", false)]
+    {
+        let mut claim = world::claim(name);
+        claim["metadata"]["annotations"] = json!({
+            "karpenter.k8s.aws/ec2nodeclass-hash": hash,
+            "karpenter.k8s.aws/ec2nodeclass-hash-version": version,
+        });
+        if drifted {
+            claim["status"] = json!({"conditions": [{"type": "Drifted", "status": "True"}]});
+        }
+        world.fake.add_json::<NodeClaim>(claim);
+    }
+    world.run("default");
+    let new = hash::ec2_node_class(&world.class(), "QUJD");
+    for (name, hash) in [("a", new.as_str()), ("b", "1"), ("c", "2")] {
+        let claim: NodeClaim = world.fake.object(name).expect(name);
+        let of = |key: &str| claim.metadata.annotation(key).map(str::to_owned);
+        assert_eq!(of("karpenter.k8s.aws/ec2nodeclass-hash").as_deref(), Some(hash), "{name}");
+        assert_eq!(of("karpenter.k8s.aws/ec2nodeclass-hash-version").as_deref(), Some("v6"));
+    }
+    let class = world.class();
+    assert_eq!(class.metadata.annotation("karpenter.k8s.aws/ec2nodeclass-hash"), Some(&*new));
+    assert_eq!(
+        class.metadata.annotation("karpenter.k8s.aws/ec2nodeclass-hash-version"),
+        Some("v6")
+    );
+}
+
 #[test] // aws-nodeclass 17, cases 11 and 13; api 17, cases 3 and 10
 fn a_new_formula_drifts_nobody() {
     for older in ["v5", "v4", "v3", "v1"] {

@@ -294,6 +294,22 @@ fn static_pools_keep_their_size() {
     assert_eq!(run(0, None, &busy).1.len(), 3);
 }
 
+#[test] // scheduling 22, case 3
+fn a_node_that_a_command_replaces_is_not_replaced_twice() {
+    for (stage, created) in [("Marking", 0), ("Validating", 0)] {
+        let fake = world();
+        static_pool(&fake, 2, None);
+        fixed_claim(&fake, "a", true, false);
+        fixed_claim(&fake, "b", true, false);
+        let key = spokeshave_ports::StateKey::new("command", "1");
+        record(&fake, key, json!({"stage": stage, "nodes": ["node-b"]}));
+        let work = Work::new("NodePoolReady", Vec::new());
+        provision_with(&fake, &work, &gates("StaticCapacity=true"));
+        assert_eq!(decisions(&fake, "create").len(), created, "{stage}");
+        assert!(decisions(&fake, "delete").is_empty(), "{stage}");
+    }
+}
+
 #[test] // api 7: resolved custom keys, on static pools too; what they lack would be drift at once
 fn static_claims_carry_the_labels_their_pool_asks_for() {
     let fake = world();

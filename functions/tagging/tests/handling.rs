@@ -73,7 +73,7 @@ fn is_done(world: &Fake, name: &str) -> bool {
     DONE.iter().all(|it| claim.metadata.annotation(it) == Some("true"))
 }
 
-#[test] // nodeclass 19, cases 1 to 4
+#[test] // aws-nodeclass 19, cases 1 to 4; api 16, case 3
 fn only_what_is_missing_is_tagged() {
     let name = "Name=ip-10-0-1-2.eu-west-1.compute.internal";
     for (what, tags, expected) in [

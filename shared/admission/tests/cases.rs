@@ -406,6 +406,48 @@ fn node_claims() {
     );
 }
 
+#[test] // api 7, case 8
+fn a_claim_holds_a_hundred_requirements() {
+    let of = |n: usize| -> Value {
+        (0..n).map(|at| json!({"key": format!("k{at}"), "operator": "Exists"})).collect()
+    };
+    let claim = |n: usize| json!({"requirements": of(n), "nodeClassRef": {"group": "g", "kind": "k", "name": "n"}});
+    assert_eq!(admit("NodeClaim", &claim(100), None).1, [""; 0]);
+    assert_eq!(
+        admit("NodeClaim", &claim(105), None).1,
+        ["schema spec.requirements: Too many: 105: must have at most 100 items"]
+    );
+    // The pool that makes such claims is admitted, and warned about.
+    let labels: Value = (0..60).map(|at| (format!("l{at}"), json!("v"))).collect();
+    let mut spec = pool();
+    spec["template"]["metadata"] = json!({"labels": labels});
+    spec["template"]["spec"]["requirements"] = of(45);
+    let (object, found) = admit("NodePool", &spec, None);
+    assert_eq!(found, [""; 0]);
+    let at = jiff::Timestamp::UNIX_EPOCH;
+    let warnings =
+        spokeshave_admission::advice::warnings("NodePool", &object, &Default::default(), at);
+    let expected = "105 labels and requirements, but a NodeClaim holds at most 100 requirements";
+    assert!(warnings.iter().any(|it| it.message == expected), "{warnings:?}");
+}
+
+#[test] // api 8, case 8
+fn reasons_of_conditions() {
+    for (kind, fits) in [("NodeClaim", true), ("NodePool", false)] {
+        let Match::Served(served) = kinds().find(api_version(kind), kind) else { panic!("{kind}") };
+        let status = &served.crd.schema()["properties"]["status"];
+        let schema = spokeshave_admission::Schema::compile(status);
+        let with = |reason: &str| {
+            let mut status = json!({"conditions": [{"type": "Ready", "status": "True", "reason": reason,
+                "message": "", "lastTransitionTime": "2024-01-01T00:00:00Z"}]});
+            schema.admit(&mut status, None).len()
+        };
+        assert_eq!(with("Ready"), 0, "{kind}");
+        assert_eq!(with(""), usize::from(!fits), "{kind}");
+        assert_eq!(with("not a reason"), 1, "{kind}");
+    }
+}
+
 fn class() -> Value {
     json!({"amiSelectorTerms": [{"alias": "al2023@latest"}], "role": "r",
         "subnetSelectorTerms": [{"id": "subnet-1"}], "securityGroupSelectorTerms": [{"id": "sg-1"}]})

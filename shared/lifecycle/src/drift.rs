@@ -30,15 +30,10 @@ pub fn pool_reason(claim: &NodeClaim, pool: &NodePool) -> Option<&'static str> {
     if hash_differs(claim, pool) {
         return Some(NODEPOOL_DRIFTED);
     }
-    let missed = pool.spec.template.spec.requirements.iter().any(|requirement| {
-        let values = requirement.values.iter().map(String::as_str);
-        let wanted = Requirement::new(&requirement.key, requirement.operator, values);
-        match claim.metadata.label(&wanted.key) {
-            Some(value) => !wanted.has(value),
-            None => !matches!(wanted.operator(), Operator::NotIn | Operator::DoesNotExist),
-        }
-    });
-    if missed {
+    // Several entries of one key are one requirement: what all of them allow, which may be that there is no value.
+    let wanted = Requirements::from_api(&pool.spec.template.spec.requirements);
+    let has = Requirements::from_labels(&claim.metadata.labels);
+    if has.compatible(&wanted, |_| false).is_err() {
         return Some(REQUIREMENTS_DRIFTED);
     }
     let asked_for = pool.metadata.annotation(labels::REBALANCE) == Some("replace");

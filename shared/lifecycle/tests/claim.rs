@@ -144,7 +144,7 @@ fn what_a_node_gets() {
     assert_eq!(counts(&decision.actions), ["karpenter_nodes_created_total{nodepool=np,zone=}"]);
 }
 
-#[test] // lifecycle 4.1, case 6
+#[test] // lifecycle 4.1, case 6; api 19, case 6
 fn a_node_without_the_taint_registers_with_a_warning() {
     let decision = look(&claim(json!({})), &[&node(json!({"spec": {"taints": null}}))], "10:01:00");
     assert_eq!(events(&decision.actions)[0].0, "UnregisteredTaintMissing");
@@ -152,7 +152,7 @@ fn a_node_without_the_taint_registers_with_a_warning() {
     assert!(written_status(&decision).is_some_and(|it| it.is_true("Registered")));
 }
 
-#[test] // lifecycle 4.1, case 9; api 8, case 4
+#[test] // lifecycle 4.1, case 9; lifecycle 1.4, case 8; api 8, case 4
 fn several_nodes_with_one_provider_id() {
     let other = node(json!({"metadata": {"name": "m", "uid": "other"}}));
     let decision = look(&claim(json!({})), &[&node(json!({})), &other], "10:01:00");

@@ -43,6 +43,25 @@ fn a_rebalance_recommendation_is_drift_on_request() {
     }
 }
 
+#[test] // api 11: the claim's labels against the pool's requirements, of which several may be of one key
+fn entries_of_one_key_count_together() {
+    let team = |operator: &str, values: &[&str]| json!({"key": "team", "operator": operator, "values": values});
+    let drifted = Some("RequirementsDrifted");
+    for (entries, without, with_a) in [
+        ([team("In", &["a"]), team("In", &["b"])], None, drifted),
+        ([team("In", &["a"]), team("DoesNotExist", &[])], None, drifted),
+        ([team("NotIn", &["b"]), team("Exists", &[])], None, None),
+        ([team("NotIn", &["a"]), team("Exists", &[])], None, drifted),
+        ([team("Exists", &[]), team("In", &["a", "b"])], drifted, None),
+        ([team("Gt", &["9"]), team("Lt", &["9"])], None, drifted),
+    ] {
+        let pool = pool(json!({"spec": {"template": {"spec": {"requirements": entries}}}}));
+        assert_eq!(pool_reason(&claim(json!({})), &pool), without, "{entries:?}");
+        let labelled = claim(json!({"metadata": {"labels": {"team": "a"}}}));
+        assert_eq!(pool_reason(&labelled, &pool), with_a, "{entries:?}");
+    }
+}
+
 #[test] // lifecycle 9.1, cases 2-4; api 11, cases 2 and 3; api 20, cases 7 and 8
 fn requirements_are_read_off_the_claims_labels() {
     let requirement = |key: &str, operator: &str, values: Value| {

@@ -64,7 +64,7 @@ fn id() -> InstanceId {
     InstanceId::from("i-0123456789abcdef0")
 }
 
-#[test] // lifecycle 26.1, cases 1 and 2
+#[test] // lifecycle 26.1, cases 1 and 2; api 16, case 4
 fn a_grace_period_becomes_a_deadline_once() {
     let node = going(json!({}));
     let with = |grace: Value, there: Value| {

@@ -13,7 +13,7 @@ use crate::{
     duration::{NillableDuration, PlainDuration},
     ec2_node_class::{BlockDeviceMapping, EC2NodeClassSpec, MetadataOptions, NetworkInterface},
     meta::StringMap,
-    node_pool::{NodeClaimTemplate, NodeClaimTemplateSpec},
+    node_pool::{NodeClaimTemplate, NodeClassRef},
 };
 
 mod kubelet;
@@ -133,24 +133,56 @@ fn nanoseconds(length: jiff::SignedDuration) -> i64 {
 
 /// The hash of a NodePool, version `v3`, in decimal.
 pub fn node_pool(pool: &NodePool) -> String {
-    let NodeClaimTemplate { metadata, spec } = &pool.spec.template;
+    let spec = &pool.spec.template.spec;
+    let taints = |taints: &Vec<Taint>| list(taints.iter().map(taint));
+    template(
+        &pool.spec.template,
+        Some(class_ref(&spec.node_class_ref)),
+        spec.taints.as_option().map(taints),
+        spec.startup_taints.as_option().map(taints),
+    )
+}
+
+/// What a manifest that no API server has looked at may say, and [`NodePool`] cannot hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The effects of `taints` as they are written, empty where there is none.
+    pub effects: Vec<String>,
+    /// The same of `startupTaints`.
+    pub startup_effects: Vec<String>,
+    /// There is no `nodeClassRef`.
+    pub lacks_class: bool,
+}
+
+/// As [`node_pool`], with the texts of `written` for what `pool` says there.
+pub fn node_pool_as_written(pool: &NodePool, written: &Written) -> String {
+    let spec = &pool.spec.template.spec;
+    let hashed = |taints: &Vec<Taint>, effects: &[String]| {
+        let of = |(at, it): (usize, &Taint)| {
+            let effect = effects.get(at).map_or("", String::as_str);
+            taint_of(it, effect)
+        };
+        list(taints.iter().enumerate().map(of))
+    };
+    template(
+        &pool.spec.template,
+        (!written.lacks_class).then(|| class_ref(&spec.node_class_ref)),
+        spec.taints.as_option().map(|it| hashed(it, &written.effects)),
+        spec.startup_taints.as_option().map(|it| hashed(it, &written.startup_effects)),
+    )
+}
+
+/// The hash of a template. What it refers to and its taints are hashed already; `None` is left out.
+fn template(
+    template: &NodeClaimTemplate,
+    class: Option<u64>,
+    taints: Option<u64>,
+    startup_taints: Option<u64>,
+) -> String {
+    let NodeClaimTemplate { metadata, spec } = template;
     let meta = Struct::new("ObjectMeta")
         .field("Labels", metadata.labels.as_option().map(texts))
         .field("Annotations", metadata.annotations.as_option().map(texts));
-    Struct::new("NodeClaimTemplate")
-        .field("ObjectMeta", meta.unless_zero())
-        .field("Spec", template_spec(spec).unless_zero())
-        .pointed_to()
-        .to_string()
-}
-
-fn template_spec(spec: &NodeClaimTemplateSpec) -> Struct {
-    let taints = |taints: &Vec<Taint>| list(taints.iter().map(taint));
-    let class = &spec.node_class_ref;
-    let reference = Struct::new("NodeClassReference")
-        .required_text("Kind", &class.kind)
-        .required_text("Name", &class.name)
-        .required_text("Group", &class.group);
     let expire_after = match &spec.expire_after {
         Some(duration) => duration.clone(),
         None => NillableDuration(DEFAULT_EXPIRE_AFTER.into()),
@@ -158,12 +190,25 @@ fn template_spec(spec: &NodeClaimTemplateSpec) -> Struct {
     let expire_after = Struct::new("NillableDuration")
         .int64("Duration", expire_after.get().map(nanoseconds))
         .unless_zero();
-    Struct::new("NodeClaimTemplateSpec")
-        .field("Taints", spec.taints.as_option().map(taints))
-        .field("StartupTaints", spec.startup_taints.as_option().map(taints))
-        .field("NodeClassRef", Some(reference.pointed_to()))
+    let spec = Struct::new("NodeClaimTemplateSpec")
+        .field("Taints", taints)
+        .field("StartupTaints", startup_taints)
+        .field("NodeClassRef", class)
         .field("TerminationGracePeriod", spec.termination_grace_period.as_ref().map(plain_duration))
-        .field("ExpireAfter", expire_after)
+        .field("ExpireAfter", expire_after);
+    Struct::new("NodeClaimTemplate")
+        .field("ObjectMeta", meta.unless_zero())
+        .field("Spec", spec.unless_zero())
+        .pointed_to()
+        .to_string()
+}
+
+fn class_ref(class: &NodeClassRef) -> u64 {
+    Struct::new("NodeClassReference")
+        .required_text("Kind", &class.kind)
+        .required_text("Name", &class.name)
+        .required_text("Group", &class.group)
+        .pointed_to()
 }
 
 fn plain_duration(duration: &PlainDuration) -> u64 {
@@ -172,10 +217,14 @@ fn plain_duration(duration: &PlainDuration) -> u64 {
 }
 
 fn taint(taint: &Taint) -> u64 {
+    taint_of(taint, &format!("{:?}", taint.effect))
+}
+
+fn taint_of(taint: &Taint, effect: &str) -> u64 {
     Struct::new("Taint")
         .required_text("Key", &taint.key)
         .required_text("Value", &taint.value)
-        .required_text("Effect", &format!("{:?}", taint.effect))
+        .required_text("Effect", effect)
         .field("TimeAdded", taint.time_added.map(timestamp))
         .pointed_to()
 }

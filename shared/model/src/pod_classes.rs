@@ -257,13 +257,16 @@ mod tests {
         it
     }
 
-    #[test] // lifecycle 15.4, cases 1-3
+    #[test] // lifecycle 15.4, cases 1-3; api 16, case 1
     fn do_not_disrupt_counts_from_the_start_of_the_pod() {
         use DoNotDisrupt::{Active, Elapsed, Invalid, Until};
         for (value, start, now, expected) in [
             ("2h", Some("10:00:00"), "11:59:59", Until(at("12:00:00"))),
             ("2h", Some("10:00:00"), "12:00:00", Elapsed),
             ("1.5h", Some("10:00:00"), "11:29:59", Until(at("11:30:00"))),
+            ("15m", Some("10:00:00"), "10:14:59", Until(at("10:15:00"))),
+            ("15m", Some("10:00:00"), "10:15:00", Elapsed),
+            ("yes", Some("10:00:00"), "10:00:01", Invalid),
             ("1h", None, "12:00:00", Active),
             ("true", None, "12:00:00", Active),
             ("True", None, "12:00:00", Invalid),

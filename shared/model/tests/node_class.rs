@@ -75,6 +75,31 @@ fn ready_follows_from_the_others() {
     assert_eq!((it.reason.as_str(), it.last_transition_time), ("B", Some(time(at))));
 }
 
+#[test] // api 3, case 9
+fn what_ready_of_a_class_depends_on() {
+    let mut class = healthy(1);
+    let at = time("2025-01-01T10:00:05Z");
+    class.conditions_mut(true).set("PlacementGroupReady", ConditionStatus::Unknown, "A", "", at);
+    let reconciling = "ReconcilingDependents".to_owned();
+    let message = "PlacementGroupReady=Unknown".to_owned();
+    assert_eq!(ready(&class), (ConditionStatus::Unknown, reconciling, message));
+
+    // With the gate off nobody waits for reservations.
+    let mut class = EC2NodeClass::default();
+    class.metadata.generation = 1;
+    let mut set = class.conditions_mut(false);
+    set.initialize();
+    for type_ in EC2NodeClass::DEPENDENTS {
+        set.set_true(type_, at);
+    }
+    assert_eq!(ready(&class), (ConditionStatus::True, "Ready".into(), String::new()));
+    assert!(!class.status.conditions.iter().any(|it| it.type_ == "CapacityReservationsReady"));
+    // With it on the same class has still to look for them.
+    let mut set = class.conditions_mut(true);
+    set.initialize();
+    assert_eq!(ready(&class).0, ConditionStatus::Unknown);
+}
+
 fn kubelet_messages(settings: Value) -> Vec<String> {
     let settings: BTreeMap<String, Value> = serde_json::from_value(settings).expect("a map");
     validation::kubelet(Some(&settings)).into_iter().map(|it| it.message).collect()

@@ -274,6 +274,57 @@ mod tests {
         }
     }
 
+    #[test] // api 11, cases 4 to 7
+    fn what_a_change_of_the_class_does() {
+        let base = json!({
+            "role": "r", "subnetSelectorTerms": [{"id": "subnet-1"}], "ipPrefixCount": 1,
+            "amiSelectorTerms": [{"alias": "al2023@latest"}], "tags": {"a": "b"},
+        });
+        let annotated = |change: &Value, status: Value| {
+            let mut spec = base.clone();
+            spokeshave_model::meta::apply_merge_patch(&mut spec, change);
+            let mut class = class(json!({"spec": spec, "status": status}));
+            let annotations = hashes(&spokeshave_model::hash::ec2_node_class(&class, ""), "v6");
+            class.metadata.annotations = serde_json::from_value(annotations).expect("texts");
+            class
+        };
+        let annotations = annotated(&json!({}), status()).metadata.annotations;
+        let claim = claim(
+            json!({"metadata": {"annotations": annotations}, "status": {"imageID": "ami-s"}}),
+        );
+        let elsewhere = json!({"subnets": [{"id": "subnet-2", "zone": "a"}]});
+        let images = json!({"amis": [{"id": "ami-new", "requirements": []}]});
+        let group = PlacementGroup { id: "pg-1".into(), ..PlacementGroup::default() };
+        for (change, resolved, want) in [
+            (json!({}), json!({}), None),
+            (json!({"subnetSelectorTerms": [{"tags": {"a": "*"}}]}), json!({}), None),
+            (
+                json!({"subnetSelectorTerms": [{"tags": {"a": "*"}}]}),
+                elsewhere,
+                Some(Drift::Subnet),
+            ),
+            (json!({"amiFamily": "AL2023"}), json!({}), None),
+            (json!({"amiSelectorTerms": [{"alias": "al2023@v20250115"}]}), json!({}), None),
+            (
+                json!({"amiSelectorTerms": [{"alias": "al2023@v20250115"}]}),
+                images,
+                Some(Drift::Ami),
+            ),
+            (json!({"tags": {"a": "c"}}), json!({}), Some(Drift::NodeClass)),
+            (json!({"ipPrefixCount": 2}), json!({}), None),
+            (json!({"placementGroupSelector": {"name": "g"}}), json!({}), Some(Drift::NodeClass)),
+        ] {
+            let mut status = status();
+            spokeshave_model::meta::apply_merge_patch(&mut status, &resolved);
+            let class = annotated(&change, status);
+            let group = match class.spec.placement_group_selector {
+                Some(_) => Group::Found(&group),
+                None => Group::None,
+            };
+            assert_eq!(judge(&class, &claim, &instance(), group), Ok(want), "{change}");
+        }
+    }
+
     #[test] // aws-nodeclass 18, cases 3 and 8
     fn images() {
         let class = class(json!({"status": status()}));

@@ -287,6 +287,66 @@ fn prices_that_are_none_do_not_count() {
     }
 }
 
+#[test] // api 20, case 5
+fn a_savings_plan_makes_on_demand_cheaper() {
+    let savings = overlay(
+        "savings-plan",
+        json!({"weight": 5, "priceAdjustment": "-30%", "requirements": [
+            {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["m5"]},
+            {"key": CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]}]}),
+    );
+    let of_family = |name: &str, family: &str| {
+        let mut it = Fake::new(name, 2, 8).build();
+        it.offerings.iter_mut().for_each(|it| {
+            let spot = it.capacity_type == spokeshave_model::CapacityType::Spot;
+            it.price = Some(if spot { 0.035 } else { 0.096 });
+        });
+        it.requirements.add(spokeshave_model::Requirement::equals(
+            "karpenter.k8s.aws/instance-family",
+            family,
+        ));
+        it
+    };
+    let types = catalogue([of_family("m5.large", "m5"), of_family("c5.large", "c5")]);
+    let mut pools = vec![input(pool("general", json!({})), &types)];
+    let verdicts = overlays::apply(&mut pools, [&savings]);
+    assert_eq!(verdicts["savings-plan"], Verdict::Applied);
+    for it in pools[0].instance_types.as_ref().expect("types").iter() {
+        for offering in &it.offerings {
+            let spot = offering.capacity_type == spokeshave_model::CapacityType::Spot;
+            let expected = match (it.name.as_str(), spot) {
+                (_, true) => 0.035,
+                ("m5.large", false) => 0.0672,
+                _ => 0.096,
+            };
+            let price = offering.price.expect("known");
+            assert!((price - expected).abs() < 1e-9, "{} {spot}: {price}", it.name);
+        }
+    }
+    for (wanted, says) in [("m5.large", Some("true")), ("c5.large", None)] {
+        let wants = json!({"spec": {"nodeSelector": {INSTANCE_TYPE: wanted}}});
+        let solution = plan(&ClusterView::default(), &pools, [pod("p", &[], wants)]);
+        let claim = solution.new_claims[0].to_node_claim(|from, _| from);
+        let applied = claim.metadata.annotation("karpenter.sh/price-overlay-applied");
+        assert_eq!(applied, says, "{wanted}");
+    }
+}
+
+#[test] // scheduling 20, case 8: overlays are evaluated in each plan, so a pool is never without them
+fn a_new_pool_has_its_overlays_at_once() {
+    let cheap = overlay("cheap", json!({"price": "0.5"}));
+    let mut pools = plain();
+    overlays::apply(&mut pools, [&cheap]);
+    let mut grown = plain();
+    grown.push(PoolInput { nodepool: Arc::new(pool("new", json!({}))), ..grown[0].clone() });
+    let verdicts = overlays::apply(&mut grown, [&cheap]);
+    assert_eq!(verdicts["cheap"], Verdict::Applied);
+    for it in pools.iter().chain(&grown) {
+        let types = it.instance_types.as_ref().expect("types");
+        assert!(types[0].offerings.iter().all(|it| it.price == Some(0.5)));
+    }
+}
+
 #[test] // api 14, case 6
 fn prices_of_the_heaviest_and_capacities_of_all() {
     let (pools, verdicts) = apply(&[

@@ -48,6 +48,23 @@ fn select(key: &str, value: &str) -> Value {
     json!({"spec": {"nodeSelector": {key: value}}})
 }
 
+#[test] // scheduling 2, case 11
+fn the_heaviest_preference_counts_as_required() {
+    let (heavy, light) = (expr(ZONE, &["test-zone-1"]), expr(ZONE, &["test-zone-2"]));
+    let not = |zone: &str| json!({"key": ZONE, "operator": "NotIn", "values": [zone]});
+    let terms = [not("test-zone-3"), expr(ZONE, &["test-zone-3"])];
+    let fields = affinity(&terms, &[(1, light), (10, heavy)]);
+    let types = catalogue_d();
+    let solution = plan_new(json!({}), &types, [pod("p", &[], fields.clone())]);
+    assert_eq!(requirement(&solution, 0, ZONE), format!("{ZONE} In [test-zone-1]"));
+    // Strict: the first required term alone.
+    let options = Options { preference_policy: PreferencePolicy::Ignore, ..options() };
+    let pools = [input(pool("default", json!({})), &types)];
+    let pods = batch([pod("p", &[], fields)]);
+    let solution = solve(&ClusterView::default(), &pools, &pods, &options, now());
+    assert_eq!(requirement(&solution, 0, ZONE), format!("{ZONE} NotIn [test-zone-3]"));
+}
+
 #[test] // scheduling 8, cases 1-4 and 8
 fn preferences_are_given_up_one_by_one() {
     let zone = |it: &str| expr(ZONE, &[it]);
@@ -137,7 +154,7 @@ fn default_spread_needs_a_controller() {
     }
 }
 
-#[test] // scheduling 11, case 1, and 12, case 7
+#[test] // scheduling 11, case 1, and 12, case 7; api 4, case 16
 fn pools_in_their_order() {
     let of = |name: &str, weight: Option<i32>| {
         input(pool(name, json!({"spec": {"weight": weight}})), &catalogue_d())
@@ -145,6 +162,9 @@ fn pools_in_their_order() {
     for (pools, chosen) in [
         (vec![of("a", Some(10)), of("b", Some(50)), of("c", None)], "b"),
         (vec![of("x", Some(5)), of("y", Some(5))], "y"),
+        (vec![of("a", Some(10)), of("b", None), of("c", Some(10))], "c"),
+        (vec![of("a", Some(10)), of("b", None)], "a"),
+        (vec![of("zebra", None), of("apple", None)], "zebra"),
     ] {
         let solution = plan(&ClusterView::default(), &pools, [pod("p", &[], json!({}))]);
         assert_eq!(solution.new_claims[0].nodepool.metadata.name, chosen);
@@ -394,6 +414,40 @@ fn limits_and_narrowing() {
         types(&solution),
         [vec!["fake-it-4"], vec!["fake-it-1", "fake-it-2", "fake-it-3", "fake-it-4"]]
     );
+}
+
+#[test] // api 4, case 15
+fn what_is_left_of_a_limit() {
+    let types_of = catalogue([Fake::new("four", 4, 8).build(), Fake::new("eight", 8, 16).build()]);
+    let used = |cpu: &str| -> Object {
+        let room = json!({"cpu": cpu, "memory": "1Gi", "pods": "0"});
+        Arc::new(node(
+            "n",
+            json!({"metadata": {"labels": {NODEPOOL: "default", "karpenter.sh/initialized": "true",
+            INSTANCE_TYPE: "x"}}, "status": {"capacity": room, "allocatable": room}}),
+        ))
+        .into()
+    };
+    let limited = |limit: &str| {
+        [input(pool("default", json!({"spec": {"limits": {"cpu": limit}}})), &types_of)]
+    };
+    let one = || [pod("p", &[("cpu", "1")], json!({}))];
+    let solution = plan(&view([used("96")]), &limited("100"), one());
+    assert_eq!(types(&solution), [["four"]]);
+    for cpu in ["100", "104"] {
+        let solution = plan(&view([used(cpu)]), &limited("100"), one());
+        assert_eq!(
+            reason(&solution, "p"),
+            "all available instance types exceed limits for nodepool"
+        );
+    }
+    // A limit of nothing stops everything, and what has no limit is unlimited.
+    let solution = plan(&ClusterView::default(), &limited("0"), one());
+    assert_eq!(solution.new_claims.len(), 0);
+    let memory =
+        [input(pool("default", json!({"spec": {"limits": {"memory": "16Gi"}}})), &types_of)];
+    let solution = plan(&view([used("1000")]), &memory, one());
+    assert_eq!(types(&solution), [["four"]]);
 }
 
 #[test] // scheduling 12, case 8

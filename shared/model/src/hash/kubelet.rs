@@ -53,28 +53,46 @@ fn write(value: &Value, json: &mut String) {
     }
 }
 
-/// Numbers as Go writes them: whole ones without a fraction up to 10^21.
+/// Numbers as they stand in an object that went through Go's JSON and back: what fits 64 bits with a sign is an integer, all else a
+/// float of the fewest digits that tell it apart, with an exponent from 10^21 on and below 10^-6.
 fn number(it: &Number, json: &mut String) {
-    match it.as_f64().filter(|_| it.is_f64()) {
-        Some(value) if value.fract() == 0.0 && value.abs() < 1e21 => {
-            let _ = write!(json, "{value:.0}");
-        }
-        Some(value) if value.abs() < 1e-6 || value.abs() >= 1e21 => {
-            let exponential = format!("{value:e}");
-            // Go writes the sign of a positive exponent.
-            let signed = match exponential.split_once('e') {
-                Some((digits, power)) if !power.starts_with('-') => format!("{digits}e+{power}"),
-                _ => exponential,
-            };
-            json.push_str(&signed);
-        }
-        Some(value) => {
-            let _ = write!(json, "{value}");
-        }
-        None => {
-            let _ = write!(json, "{it}");
-        }
+    let float = it.as_f64().filter(|_| it.as_i64().is_none()).and_then(Number::from_f64);
+    let Some(float) = float else {
+        let _ = write!(json, "{it}");
+        return;
+    };
+    // Not the formatter of the standard library: of two texts that are equally near it takes the higher one, Go the even one.
+    let text = float.to_string();
+    let (sign, text) = text.strip_prefix('-').map_or(("", text.as_str()), |it| ("-", it));
+    let (mantissa, power) = text.split_once('e').unwrap_or((text, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = format!("{whole}{fraction}");
+    let digits = all.trim_start_matches('0');
+    // The value is 0.digits x 10^point.
+    let point =
+        power.parse::<i64>().unwrap_or(0) + whole.len() as i64 - (all.len() - digits.len()) as i64;
+    let digits = digits.trim_end_matches('0');
+    if digits.is_empty() {
+        // One below zero is written as an integer and read back as zero.
+        json.push('0');
+        return;
     }
+    json.push_str(sign);
+    let n = digits.len() as i64;
+    let zeros = |n: i64| "0".repeat(usize::try_from(n).unwrap_or(0));
+    let _ = match usize::try_from(point) {
+        _ if !(-5..=21).contains(&point) => {
+            let (first, rest) = digits.split_at(1);
+            let dot = if rest.is_empty() { "" } else { "." };
+            write!(json, "{first}{dot}{rest}e{:+}", point - 1)
+        }
+        Ok(at) if 0 < point && point < n => {
+            let (whole, fraction) = digits.split_at(at);
+            write!(json, "{whole}.{fraction}")
+        }
+        Ok(_) if point >= n => write!(json, "{digits}{}", zeros(point - n)),
+        _ => write!(json, "0.{}{digits}", zeros(-point)),
+    };
 }
 
 fn string(it: &str, json: &mut String) {
