@@ -32,7 +32,8 @@ from moto.ec2.responses.fleets import Fleets
 from moto.events.models import EventBus
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from moto.scheduler.models import scheduler_backends
-from moto.sqs.models import sqs_backends
+from moto.sqs.models import SQSBackend, sqs_backends
+from moto.sqs.responses import SQSResponse
 from moto.ssm.models import Parameter, ssm_backends
 from werkzeug.serving import make_server
 
@@ -117,6 +118,34 @@ def no_reservations(_responses):
 
 
 Fleets.describe_capacity_reservations = no_reservations
+
+
+# moto does not say of a dead letter which queue it came from.
+receive_of_moto = SQSBackend.receive_message
+receive_response_of_moto = SQSResponse.receive_message
+
+
+def receive_message(backend, queue_name, *arguments, **named):
+    queue = backend.get_queue(queue_name)
+    for message in list(queue._messages):
+        if not hasattr(message, "first_queue"):
+            message.first_queue = queue.queue_arn
+    return receive_of_moto(backend, queue_name, *arguments, **named)
+
+
+def receive_response(responses):
+    answer = receive_response_of_moto(responses)
+    queue = responses.sqs_backend.get_queue(responses._get_queue_name())
+    origins = {it.id: getattr(it, "first_queue", queue.queue_arn) for it in queue._messages}
+    for message in answer.result.get("Messages", []):
+        origin = origins.get(message["MessageId"], queue.queue_arn)
+        if origin != queue.queue_arn and "Attributes" in message:
+            message["Attributes"]["DeadLetterQueueSourceArn"] = origin
+    return answer
+
+
+SQSBackend.receive_message = receive_message
+SQSResponse.receive_message = receive_response
 
 
 # What moto's CloudFormation lacks: the name of a bus, and schedules.

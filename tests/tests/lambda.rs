@@ -3,6 +3,8 @@
 use std::{fs, path::Path, process::Command};
 
 use serde_json::{Value, json};
+use spokeshave_aws::Connection;
+use spokeshave_model::Settings;
 use spokeshave_ports::Concern;
 use spokeshave_tests::{
     lambda_api::{Function, Said},
@@ -144,4 +146,30 @@ fn a_due_wake_up_goes_on_to_the_solver_s_own_queue() {
     let Said::Answer(answer) = function.next_said() else { panic!("no answer") };
     assert_eq!(answer, json!({"batchItemFailures": []}));
     function.end();
+}
+
+#[tokio::test]
+async fn a_function_that_is_started_without_messages_looks_into_its_queue() {
+    let endpoint = server("AWS_ENDPOINT_URL");
+    let settings = Settings { region: "us-west-2".into(), ..Settings::default() };
+    let client = aws_sdk_sqs::Client::new(Connection::from_env(&settings).await.config());
+    client.create_queue().queue_name("drained").send().await.expect("a queue");
+    let url = format!("{endpoint}/123456789012/drained");
+    for body in ["{", r#"{"reason":"NodeClaimRegistered"}"#] {
+        client.send_message().queue_url(&url).message_body(body).send().await.expect("sent");
+    }
+    let variables = environment();
+    let mut variables: Vec<(&str, &str)> =
+        variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    variables.push(("OWN_QUEUE_URLS", &url));
+    let started = json!({"detail-type": "DrainSlowly", "detail": {"reason": "DrainSlowly"}});
+    let function = Function::start(&binary("tagging"), &[started.clone(), started], &variables);
+    // The first look finds both, the second nothing.
+    for handled in [2, 0] {
+        let Said::Answer(answer) = function.next_said() else { panic!("no answer") };
+        assert_eq!(answer, json!({"handled": handled, "givenBack": 0}));
+    }
+    let lines = function.end();
+    let dropped = lines.iter().filter(|it| it["action"] == "drop").count();
+    assert_eq!(dropped, 1, "what cannot be read is dropped alone");
 }

@@ -60,27 +60,56 @@ async fn only_message(client: &Client, queue: &str) -> (String, Option<String>) 
     (message.body.unwrap_or_default(), group)
 }
 
+/// The URL of a queue of the stack, by its name in AWS.
+async fn url_of(client: &Client, name: &str) -> String {
+    let found = client.get_queue_url().queue_name(name).send().await.expect("a queue");
+    found.queue_url.unwrap_or_default()
+}
+
+/// Receives what waits in a queue until SQS has moved it to the dead letters.
+async fn wear_out(client: &Client, url: &str) {
+    for _ in 0..20 {
+        let request = client.receive_message().queue_url(url).visibility_timeout(0);
+        let answer = request.send().await.expect("an answer");
+        if answer.messages.unwrap_or_default().is_empty() {
+            return;
+        }
+    }
+    panic!("{url} never gives up");
+}
+
 #[tokio::test]
 async fn dead_letters_are_listed_shown_and_sent_again() {
     let client = sqs().await;
     let before = listed("launch");
-    assert_eq!((&before["messages"], &before["inFlight"]), (&json!(0), &json!(0)));
-    assert!(
-        before["source"].as_str().is_some_and(|it| it.starts_with("spokeshave-prod-LaunchQueue-"))
-    );
-    let url = before["url"].as_str().expect("a URL");
+    assert_eq!(before["messages"], 0);
+    let source = before["source"].as_str().expect("a name").to_owned();
+    assert!(source.starts_with("spokeshave-prod-LaunchQueue-"), "{source}");
+    // Another function's, in the same dead-letter queue.
+    let other = listed("lifecycle");
+    assert_eq!(other["url"], before["url"]);
+    let other = url_of(&client, other["source"].as_str().expect("a name")).await;
+    let elsewhere = r#"{"reason":"NodeChanged","keys":[]}"#;
+    client.send_message().queue_url(&other).message_body(elsewhere).send().await.expect("sent");
+    wear_out(&client, &other).await;
+
+    let url = url_of(&client, &source).await;
     let body = r#"{"reason":"NodeClaimCreated","keys":[]}"#;
-    let sent = client.send_message().queue_url(url).message_body(body).send().await.expect("sent");
+    let sent = client.send_message().queue_url(&url).message_body(body).send().await.expect("sent");
     let id = sent.message_id.expect("an id");
-    assert_eq!(listed("launch")["messages"], 1);
+    wear_out(&client, &url).await;
+    assert_eq!(
+        (&listed("launch")["messages"], &listed("lifecycle")["messages"]),
+        (&json!(1), &json!(1))
+    );
 
     let (status, shown, _) = dlq("show", &["--queue", "launch"]);
     assert_eq!(status, 0);
     let messages = shown["messages"].as_array().expect("messages");
     assert_eq!(messages.len(), 1);
     assert_eq!(
-        (&messages[0]["id"], &messages[0]["reason"]),
-        (&json!(id), &json!("NodeClaimCreated"))
+        (&messages[0]["queue"], &messages[0]["id"], &messages[0]["reason"]),
+        (&json!("launch"), &json!(id), &json!("NodeClaimCreated"))
     );
     assert_eq!(messages[0]["body"], json!({"reason": "NodeClaimCreated", "keys": []}));
     // It is still there, for everybody.
@@ -94,27 +123,63 @@ async fn dead_letters_are_listed_shown_and_sent_again() {
 
     let (status, answer, _) = dlq("redrive", &["--queue", "launch", "--id", &id]);
     assert_eq!((status, &answer["left"]), (0, &json!([])));
-    assert_eq!(answer["moved"][0]["from"], "launch");
-    assert_eq!(listed("launch")["messages"], 0);
+    assert_eq!(answer["moved"], json!([{"id": id, "from": "launch", "to": source}]));
+    assert_eq!(
+        (&listed("launch")["messages"], &listed("lifecycle")["messages"]),
+        (&json!(0), &json!(1))
+    );
     assert_eq!(only_message(&client, "LaunchQueue").await.0, body);
+    let (status, answer, _) = dlq("redrive", &["--queue", "lifecycle"]);
+    assert_eq!((status, answer["moved"].as_array().map(Vec::len)), (0, Some(1)));
+    assert_eq!(only_message(&client, "LifecycleQueue").await.0, elsewhere);
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_nobody_knows_stays() {
+    let client = sqs().await;
+    // Sent there by hand: SQS has not moved it.
+    let url = listed("tagging")["url"].as_str().expect("a URL").to_owned();
+    let sent = client.send_message().queue_url(&url).message_body("{}").send().await.expect("sent");
+    let id = sent.message_id.expect("an id");
+    let (status, answer, _) = dlq("redrive", &["--id", &id]);
+    assert_eq!((status, &answer["moved"]), (1, &json!([])));
+    let problem = "it does not say which queue of this stack it came from";
+    assert_eq!(answer["left"], json!([{"id": id, "from": "unknown", "problem": problem}]));
+    let (_, answer, _) = dlq("list", &[]);
+    assert_eq!(answer["unknown"], 1);
+    // Nobody looks at it any more.
+    let request = client.receive_message().queue_url(&url).max_number_of_messages(10);
+    for message in request.send().await.expect("messages").messages.unwrap_or_default() {
+        let receipt = message.receipt_handle.clone().unwrap_or_default();
+        if message.message_id.as_ref() == Some(&id) {
+            let request = client.delete_message().queue_url(&url).receipt_handle(receipt);
+            request.send().await.expect("deleted");
+        } else {
+            let request =
+                client.change_message_visibility().queue_url(&url).receipt_handle(receipt);
+            request.visibility_timeout(0).send().await.expect("released");
+        }
+    }
 }
 
 #[tokio::test]
 async fn a_solver_s_letters_keep_their_group() {
     let client = sqs().await;
     // The FIFO queue: the group is the queue's own.
-    let url = listed("provision")["url"].as_str().expect("a URL").to_owned();
+    let url = url_of(&client, listed("provision")["source"].as_str().expect("a name")).await;
     let request = client.send_message().queue_url(&url).message_body(r#"{"reason":"PodsPending"}"#);
     request.message_group_id("pass").message_deduplication_id("1").send().await.expect("sent");
+    wear_out(&client, &url).await;
     let (status, answer, _) = dlq("redrive", &["--queue", "provision"]);
     assert_eq!((status, answer["moved"].as_array().map(Vec::len)), (0, Some(1)), "{answer}");
     assert_eq!(only_message(&client, "ProvisionQueue").await.0, r#"{"reason":"PodsPending"}"#);
     // The wake queue: it is an attribute.
-    let url = listed("disruption-wake")["url"].as_str().expect("a URL").to_owned();
+    let url = url_of(&client, listed("disruption-wake")["source"].as_str().expect("a name")).await;
     let group = MessageAttributeValue::builder().data_type("String").string_value("commands");
     let request = client.send_message().queue_url(&url).message_body(r#"{"reason":"Wake"}"#);
     let request = request.message_attributes("group", group.build().expect("an attribute"));
     request.send().await.expect("sent");
+    wear_out(&client, &url).await;
     assert_eq!(dlq("redrive", &["--queue", "disruption-wake"]).0, 0);
     let (_, group) = only_message(&client, "DisruptionWakeQueue").await;
     assert_eq!(group.as_deref(), Some("commands"));
@@ -202,11 +267,7 @@ async fn doctor_finds_what_was_changed_by_hand() {
     assert_eq!(findings(&answer, "catalog")[0].1, "fault");
 
     let client = sqs().await;
-    let url = listed("nodepool")["url"].as_str().expect("a URL").replace("DeadLetters", "Queue");
-    let prefix =
-        url.rsplit('/').next().and_then(|it| it.rsplit_once('-')).expect("a name").0.to_owned();
-    let queues = client.list_queues().queue_name_prefix(prefix).send().await.expect("queues");
-    let url = queues.queue_urls.unwrap_or_default().remove(0);
+    let url = url_of(&client, listed("nodepool")["source"].as_str().expect("a name")).await;
     let visibility = aws_sdk_sqs::types::QueueAttributeName::VisibilityTimeout;
     for (seconds, problem) in [
         ("5", "messages are hidden for 5 s, less than the 360 s that its function may need"),

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use spokeshave_lambda::wiring::{ROUTES, SCHEDULES, SENDS, SOURCES, message_group};
+use spokeshave_lambda::wiring::{
+    ALWAYS_POLLED, NEVER_POLLED, ROUTES, SCHEDULES, SENDS, SOURCES, message_group, started_by,
+};
 use spokeshave_ports::Concern;
 use spokeshave_tests::template::{properties, resources, template};
 
@@ -77,7 +79,8 @@ fn rules_route_detail_types_as_code_does() {
         for target in targets {
             assert_eq!(target["DeadLetterConfig"]["Arn"], "UndeliveredQueue.Arn", "{name}");
         }
-        if rule.get("EventBusName").is_none() {
+        // Those that start functions in poll mode have a test of their own.
+        if rule.get("EventBusName").is_none() || name.ends_with("StartRule") {
             continue;
         }
         assert_eq!(rule["EventPattern"]["source"], json!(["spokeshave"]), "{name}");
@@ -211,12 +214,23 @@ fn schedules_are_those_of_code() {
         sweep["Target"]["EventBridgeParameters"],
         json!({"DetailType": "Sweep", "Source": "spokeshave"})
     );
+    for (name, rate) in [("Drain", "rate(1 minute)"), ("DrainSlowly", "rate(5 minutes)")] {
+        let drain = schedules.remove(&format!("{name}Schedule")).expect(name);
+        assert_eq!(drain["ScheduleExpression"], rate);
+        let parameters = &drain["Target"]["EventBridgeParameters"];
+        assert_eq!(*parameters, json!({"DetailType": name, "Source": "spokeshave"}));
+        let condition = template["Resources"][format!("{name}Schedule")].get("Condition");
+        assert_eq!(condition, (name == "Drain").then(|| json!("Drains")).as_ref(), "{name}");
+    }
     let found: BTreeMap<String, (String, String)> = schedules
         .iter()
         .map(|(name, it)| {
             assert_eq!(it["Target"]["DeadLetterConfig"]["Arn"], "UndeliveredQueue.Arn", "{name}");
             let text = |value: &Value| value.as_str().expect("a text").to_owned();
-            (name.clone(), (text(&it["ScheduleExpression"]), text(&it["Target"]["Arn"])))
+            // In poll mode, then otherwise.
+            let rate = &it["ScheduleExpression"];
+            let rate = if rate[0] == "Drains" { &rate[2] } else { rate };
+            (name.clone(), (text(rate), text(&it["Target"]["Arn"])))
         })
         .collect();
     let expected: BTreeMap<String, (String, String)> = SCHEDULES
@@ -257,6 +271,8 @@ fn queues_are_polled_as_code_says() {
         assert_eq!(queue["RedrivePolicy"]["maxReceiveCount"], receives, "{name}");
         let dead = queue["RedrivePolicy"]["deadLetterTargetArn"].as_str().expect("dead letters");
         let dead = dead.strip_suffix(".Arn").expect("an ARN");
+        let shared = if source.concern.is_fifo() { "SolverDeadLetters" } else { "DeadLetters" };
+        assert_eq!(dead, shared, "{name}");
         assert_eq!(queues[dead].get("FifoQueue").is_some(), source.concern.is_fifo(), "{dead}");
         assert_eq!(queues[dead]["MessageRetentionPeriod"], 1_209_600, "{dead}");
 
@@ -271,6 +287,10 @@ fn queues_are_polled_as_code_says() {
         let mut read = BTreeSet::new();
         for event in events.values().map(|it| &it["Properties"]) {
             read.insert(event["Queue"].as_str().expect("a queue").to_owned());
+            // In poll mode Lambda reads only what cannot wait.
+            let enabled =
+                (!ALWAYS_POLLED.contains(&source.concern)).then(|| json!(["Drains", false, true]));
+            assert_eq!(event.get("Enabled"), enabled.as_ref(), "{name}");
             assert_eq!(
                 event["FunctionResponseTypes"],
                 json!(["ReportBatchItemFailures"]),
@@ -289,6 +309,49 @@ fn queues_are_polled_as_code_says() {
         // Lambda takes more than ten messages at once only with a window.
         assert!(source.batch_size <= 10 || source.window > 0, "{name}");
     }
+}
+
+#[test]
+fn in_poll_mode_functions_are_started_by_what_their_queues_are_sent() {
+    let template = template();
+    let rules = resources(&template, "AWS::Events::Rule");
+    let mut expected = BTreeSet::new();
+    for concern in Concern::ALL {
+        let (name, wanted) = (pascal(*concern), started_by(*concern));
+        let own = properties(&template, &name)["Environment"]["Variables"]
+            .get("OWN_QUEUE_URLS")
+            .and_then(Value::as_str);
+        if wanted.is_empty() {
+            assert_eq!(own, None, "{name}");
+            continue;
+        }
+        let queue = if concern.is_fifo() {
+            format!("${{{name}Queue}},${{{name}WakeQueue}}")
+        } else {
+            format!("{name}Queue")
+        };
+        assert_eq!(own, Some(queue.as_str()), "{name}");
+        let (rule, permission) = (format!("{name}StartRule"), format!("{name}StartPermission"));
+        assert_eq!(rules[&rule]["EventPattern"]["source"], json!(["spokeshave"]), "{rule}");
+        let types: BTreeSet<&str> =
+            texts(&rules[&rule]["EventPattern"]["detail-type"]).into_iter().collect();
+        assert_eq!(types, wanted.into_iter().collect(), "{rule}");
+        assert_eq!(rules[&rule]["Targets"][0]["Arn"], format!("{name}.Arn"));
+        let allowed = properties(&template, &permission);
+        assert_eq!(
+            (&allowed["FunctionName"], &allowed["SourceArn"]),
+            (&json!(name), &json!(format!("{rule}.Arn")))
+        );
+        for resource in [&rule, &permission] {
+            let condition = template["Resources"][resource].get("Condition");
+            let drains = (!NEVER_POLLED.contains(concern)).then(|| json!("Drains"));
+            assert_eq!(condition, drains.as_ref(), "{resource}");
+        }
+        expected.insert(rule);
+    }
+    let found: BTreeSet<String> =
+        rules.keys().filter(|it| it.ends_with("StartRule")).cloned().collect();
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -311,7 +374,9 @@ fn functions_are_given_the_queues_that_they_send_to() {
         let found: BTreeMap<String, String> = variables
             .into_iter()
             .flatten()
-            .filter(|(variable, _)| variable.contains("QUEUE_URL_"))
+            .filter(|(variable, _)| {
+                variable.starts_with("QUEUE_URL_") || variable.starts_with("WAKE_QUEUE_URL_")
+            })
             .map(|(variable, queue)| (variable.clone(), queue.as_str().expect("a name").to_owned()))
             .collect();
         assert_eq!(found, expected, "{name}");
@@ -418,6 +483,7 @@ fn alarms_watch_every_queue_and_function() {
     let alarms = resources(&template, "AWS::CloudWatch::Alarm");
     assert!(alarms.len() <= 15, "{}", alarms.len());
     let mut seen: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut n_metrics = 0;
     for (name, alarm) in &alarms {
         // CloudWatch takes ten metrics in one alarm.
         let watched = watched(alarm);
@@ -428,22 +494,46 @@ fn alarms_watch_every_queue_and_function() {
                 || template["Resources"].get(&what).is_some();
             assert!(known, "{name} watches {what}, which is not there");
             assert!(seen.entry(metric).or_default().insert(what), "{name}");
+            n_metrics += 1;
         }
         assert_eq!(alarm["AlarmActions"][0], "HasAlarmTopic", "{name}");
         assert!(template["Resources"][name]["Condition"].is_string(), "{name}");
     }
+    // CloudWatch charges by the metric.
+    assert!(n_metrics <= 13, "{n_metrics}");
     let functions: BTreeSet<String> = Concern::ALL.iter().map(|it| pascal(*it)).collect();
-    assert_eq!(seen["Errors"], functions);
+    // One metric for the failures of all functions: a filter on the log of each feeds it.
+    let metric = properties(&template, "ErrorsAlarm")["MetricName"].as_str().expect("a name");
+    let filters = resources(&template, "AWS::Logs::MetricFilter");
+    let mut filtered = BTreeSet::new();
+    for (name, filter) in &filters {
+        assert_eq!(filter["MetricTransformations"][0]["MetricName"], metric, "{name}");
+        assert_eq!(filter["MetricTransformations"][0]["MetricNamespace"], "Spokeshave", "{name}");
+        let pattern = filter["FilterPattern"].as_str().expect("a pattern");
+        for term in [r#"?"\"level\":\"error\"""#, r#"?"Task timed out""#, r#"?"Runtime exited""#] {
+            assert!(pattern.contains(term), "{name}: {pattern}");
+        }
+        filtered.insert(filter["LogGroupName"].as_str().expect("a group").replace("Logs", ""));
+    }
+    assert_eq!(filtered, functions);
     let queues = resources(&template, "AWS::SQS::Queue");
     let dead: BTreeSet<String> = queues
         .keys()
         .filter(|it| it.ends_with("DeadLetters") || *it == "UndeliveredQueue")
         .cloned()
         .collect();
+    assert_eq!(dead.len(), 3);
     assert_eq!(seen["ApproximateNumberOfMessagesVisible"], dead);
-    // Whoever may not wake itself would be stopped by Lambda when it did.
+    // Lambda finds loops of functions that send and are sent to; whoever may wake itself is exempt.
+    let sends = |concern: Concern| SENDS.iter().any(|it| it.0 == concern);
+    let sent_to = |concern: Concern| SENDS.iter().any(|it| it.1.contains(&concern));
     let exempt = |name: &str| properties(&template, name).get("RecursiveLoop").is_some();
-    let stopped: BTreeSet<String> = functions.iter().filter(|it| !exempt(it)).cloned().collect();
+    let stopped: BTreeSet<String> = Concern::ALL
+        .iter()
+        .filter(|it| sends(**it) && sent_to(**it))
+        .map(|it| pascal(*it))
+        .filter(|it| !exempt(it))
+        .collect();
     assert_eq!(seen["RecursiveInvocationsDropped"], stopped);
     assert!(seen["ApproximateAgeOfOldestMessage"].contains("InterruptionQueue"));
 }

@@ -14,7 +14,7 @@ use super::{
 /// A queue of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// Name in the template, such as `LaunchDeadLetters`.
+    /// Name in the template, such as `LaunchQueue`.
     pub logical: String,
     pub url: String,
 }
@@ -39,6 +39,8 @@ pub struct Message {
     pub sent_at: Option<Timestamp>,
     pub receives: u64,
     pub group: Option<String>,
+    /// In a dead-letter queue: the ARN of the queue that it came from.
+    pub came_from: Option<String>,
     /// What the sender attached, as SQS gives it; it goes along when the message is sent again.
     pub attributes: Map<String, Value>,
 }
@@ -55,6 +57,7 @@ impl Message {
             sent_at: sent.and_then(|it| Timestamp::from_millisecond(it).ok()),
             receives: system("ApproximateReceiveCount").and_then(|it| it.parse().ok()).unwrap_or(0),
             group: system("MessageGroupId").map(str::to_owned),
+            came_from: system("DeadLetterQueueSourceArn").map(str::to_owned),
             attributes: value["MessageAttributes"].as_object().cloned().unwrap_or_default(),
         }
     }
@@ -196,7 +199,8 @@ mod tests {
     fn messages_are_read_with_what_is_missing_left_out() {
         let full = json!({
             "MessageId": "m", "ReceiptHandle": "r", "Body": "b",
-            "Attributes": {"SentTimestamp": "1700000000000", "ApproximateReceiveCount": "11", "MessageGroupId": "pass"},
+            "Attributes": {"SentTimestamp": "1700000000000", "ApproximateReceiveCount": "11", "MessageGroupId": "pass",
+                "DeadLetterQueueSourceArn": "arn:aws:sqs:us-west-2:123456789012:p.fifo"},
             "MessageAttributes": {"group": {"DataType": "String", "StringValue": "commands"}},
         });
         let message = Message::of(&full);
@@ -206,6 +210,7 @@ mod tests {
         );
         assert_eq!((message.receives, message.group.as_deref()), (11, Some("pass")));
         assert_eq!(message.attribute("group"), Some("commands"));
+        assert_eq!(message.came_from.as_deref(), Some("arn:aws:sqs:us-west-2:123456789012:p.fifo"));
         assert_eq!(
             Message::of(&json!({"MessageId": "m"})),
             Message { id: "m".into(), ..Message::default() }

@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let kwok = Profile::of(&start.settings.ec2_mode, &kwok)?;
     let pricing = PriceList::new(&stack.aws, &start.settings.region);
     start
-        .run(async |batch, cx| {
+        .run(&stack.queues, async |batch, cx| {
             let ec2 = Kwok::new(&ec2, &stack.state, kwok.as_ref(), cx);
             handle(batch, &ec2, &pricing, &NoZonalShifts, &stack.state, cx).await
         })

@@ -13,6 +13,8 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let stack = Stack::connect(&start.settings).await?;
     let iam = IamApi::new(&stack.aws);
     start
-        .run(async |batch, cx| handle(batch, stack.cluster.as_ref(), &iam, &stack.state, cx).await)
+        .run(&stack.queues, async |batch, cx| {
+            handle(batch, stack.cluster.as_ref(), &iam, &stack.state, cx).await
+        })
         .await
 }

@@ -11,7 +11,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let start = Startup::from_env(Concern::Interruption)?;
     let stack = Stack::connect(&start.settings).await?;
     start
-        .run(async |batch, cx| {
+        .run(&stack.queues, async |batch, cx| {
             handle(batch, stack.cluster.as_ref(), &stack.state, &stack.queues, cx).await
         })
         .await

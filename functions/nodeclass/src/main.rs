@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let ssm = ParameterStore::new(&stack.aws);
     let eks = EksApi::new(&stack.aws);
     start
-        .run(async |batch, cx| {
+        .run(&stack.queues, async |batch, cx| {
             let ec2 = Kwok::new(&ec2, &stack.state, kwok.as_ref(), cx);
             handle(
                 batch,

@@ -10,5 +10,9 @@ use spokeshave_ports::Concern;
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let start = Startup::from_env(Concern::Nodepool)?;
     let stack = Stack::connect(&start.settings).await?;
-    start.run(async |batch, cx| handle(batch, stack.cluster.as_ref(), &stack.state, cx).await).await
+    start
+        .run(&stack.queues, async |batch, cx| {
+            handle(batch, stack.cluster.as_ref(), &stack.state, cx).await
+        })
+        .await
 }

@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let kwok = std::env::var("SPOKESHAVE_KWOK").unwrap_or_default();
     let kwok = Profile::of(&start.settings.ec2_mode, &kwok)?;
     start
-        .run(async |batch, cx| {
+        .run(&stack.queues, async |batch, cx| {
             let ec2 = Kwok::new(&ec2, &stack.state, kwok.as_ref(), cx);
             let cluster = stack.cluster.as_ref();
             handle_unless_observing(batch, cluster, &ec2, &stack.state, &stack.queues, cx).await

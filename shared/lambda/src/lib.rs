@@ -3,6 +3,8 @@
 //! Without the feature `runtime` this crate is plain data and rules, as the simulator uses it.
 
 pub mod batch;
+#[cfg(feature = "runtime")]
+pub mod drain;
 pub mod events;
 #[cfg(feature = "runtime")]
 pub mod runtime;

@@ -23,7 +23,7 @@ use spokeshave_ports::{Concern, Decision, Invocation, Journal};
 use spokeshave_aws::{SqsQueues, trace};
 
 use crate::{
-    BatchAnswer, SqsBatch, SqsRecord,
+    BatchAnswer, SqsBatch, SqsRecord, drain,
     telemetry::{Current, Stdout, Telemetry},
 };
 
@@ -62,11 +62,12 @@ impl Startup {
         }
     }
 
-    /// Serves a function that an SQS queue triggers, until Lambda ends the process.
+    /// Serves a function that an SQS queue triggers, until Lambda ends the process. An event that is no batch of messages
+    /// has the function look into its queues itself: see [`drain`](crate::drain).
     ///
     /// # Errors
     /// When the Lambda Runtime API cannot be reached.
-    pub async fn run<H>(&self, handler: H) -> Result<(), Error>
+    pub async fn run<H>(&self, queues: &SqsQueues, handler: H) -> Result<(), Error>
     where
         H: AsyncFn(&SqsBatch, &Invocation<'_>) -> BatchAnswer,
     {
@@ -74,6 +75,19 @@ impl Startup {
         lambda_runtime::run(service_fn(|event: LambdaEvent<Value>| async move {
             let cx = self.begin(&event.context);
             let trace_id = event.context.xray_trace_id.clone().unwrap_or_default();
+            if event.payload.get("Records").is_none() {
+                let wait = drain::wait(&event.payload);
+                let urls = std::env::var(drain::OWN_QUEUES).unwrap_or_default();
+                let has_time = || cx.deadline.duration_since(Timestamp::now()) > drain::LEAST_TIME;
+                let one = async |batch: &SqsBatch| {
+                    let cx = self.begin(&event.context);
+                    self.handle(batch, &trace_id, &cx, handler).await
+                };
+                let done = drain::drain(queues, &urls, self.concern, wait, has_time, one).await;
+                let answer = done.told(&cx);
+                self.telemetry.flush(Timestamp::now());
+                return Ok(answer);
+            }
             let batch = match serde_json::from_value::<SqsBatch>(event.payload) {
                 Ok(batch) => batch,
                 Err(error) => {
@@ -81,14 +95,29 @@ impl Startup {
                     return Err(Error::from(error));
                 }
             };
-            let correlation = batch.correlation();
-            self.telemetry.correlate(&correlation);
-            trace::begin(&correlation, &trace_id);
-            let answer = answer(self.concern, &batch, &cx, handler).await;
-            self.telemetry.flush(Timestamp::now());
-            Ok(answer)
+            let answer = self.handle(&batch, &trace_id, &cx, handler).await;
+            Ok(serde_json::to_value(answer)?)
         }))
         .await
+    }
+
+    /// Answers one batch, and tells what happened.
+    async fn handle<H>(
+        &self,
+        batch: &SqsBatch,
+        trace_id: &str,
+        cx: &Invocation<'_>,
+        handler: &H,
+    ) -> BatchAnswer
+    where
+        H: AsyncFn(&SqsBatch, &Invocation<'_>) -> BatchAnswer,
+    {
+        let correlation = batch.correlation();
+        self.telemetry.correlate(&correlation);
+        trace::begin(&correlation, trace_id);
+        let answer = answer(self.concern, batch, cx, handler).await;
+        self.telemetry.flush(Timestamp::now());
+        answer
     }
 
     /// The same for a solver: what comes from its wake queue is due, and goes on to its FIFO queue.
@@ -99,7 +128,7 @@ impl Startup {
     where
         H: AsyncFn(&SqsBatch, &Invocation<'_>) -> BatchAnswer,
     {
-        self.run(async |batch, cx| {
+        self.run(queues, async |batch, cx| {
             let (due, own) = batch.records.iter().cloned().partition(SqsRecord::is_wake);
             let due: Vec<SqsRecord> = due;
             let own = SqsBatch { records: own };

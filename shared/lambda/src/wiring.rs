@@ -107,6 +107,26 @@ pub const SCHEDULES: &[(Concern, u64)] = &[
     (Concern::CatalogRefresh, 300),
 ];
 
+/// Whose queues Lambda polls in every mode of the bridge: a spot warning leaves two minutes, and a launch is asked for by a
+/// function. In `poll` mode all others are started by [`started_by`] and look into their queues themselves.
+pub const ALWAYS_POLLED: &[Concern] = &[Concern::Interruption, Concern::Launch];
+
+/// Who looks into its queue itself in every mode: nobody waits for these.
+pub const NEVER_POLLED: &[Concern] = &[Concern::InstanceProfileGc, Concern::CatalogRefresh];
+
+/// What starts a function in `poll` mode, or one of [`NEVER_POLLED`], to look into its queue: everything that is routed there, and a schedule, which
+/// asks each minute where pods or nodes wait for it and every five minutes elsewhere. Empty for those that Lambda polls.
+pub fn started_by(concern: Concern) -> Vec<&'static str> {
+    if ALWAYS_POLLED.contains(&concern) || concern == Concern::ClusterBridge {
+        return Vec::new();
+    }
+    let routed = ROUTES.iter().filter(|(_, to)| to.contains(&concern)).map(|(name, _)| *name);
+    let each_minute =
+        [Concern::Provision, Concern::Lifecycle, Concern::Disruption, Concern::Termination];
+    let schedule = if each_minute.contains(&concern) { "Drain" } else { "DrainSlowly" };
+    routed.chain([schedule]).collect()
+}
+
 /// How Lambda polls the queue of a concern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {

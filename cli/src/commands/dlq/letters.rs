@@ -1,6 +1,6 @@
 //! The dead letters of a stack.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use spokeshave_lambda::wiring;
@@ -18,38 +18,50 @@ use crate::{
 
 /// How long messages that are looked at stay hidden from others who look.
 const HIDDEN: u32 = 60;
+/// Messages of a queue that are looked at by one command at most.
+const LOOKED_AT: u32 = 1_000;
 
-/// A dead-letter queue of the template.
+/// The dead letters of one queue. All standard queues share one dead-letter queue, and so do the FIFO ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Letters {
-    /// How it is called here: `launch`, `provision-wake`, `undelivered`.
+    /// How they are called here: `launch`, `provision-wake`, `undelivered`.
     name: String,
-    /// Name in the template.
-    logical: String,
-    /// Name in the template of the queue that the messages came from; `None` for events that reached no queue.
+    /// Name in the template of the queue that they are in.
+    logical: &'static str,
+    /// Name in the template of the queue that they came from; `None` for events that reached no queue.
     source: Option<String>,
 }
 
-/// Every dead-letter queue that a stack has, in the order of the functions.
+impl Letters {
+    /// What they are called if nothing says which queue they came from.
+    fn unknown(logical: &'static str) -> Self {
+        Self { name: "unknown".into(), logical, source: None }
+    }
+}
+
+const DEAD: &str = "DeadLetters";
+const SOLVER_DEAD: &str = "SolverDeadLetters";
+const UNDELIVERED_QUEUE: &str = "UndeliveredQueue";
+/// The queues that dead letters are in.
+const HOLDERS: [&str; 3] = [DEAD, SOLVER_DEAD, UNDELIVERED_QUEUE];
+
+/// Every kind of dead letters that a stack has, in the order of the functions.
 fn all() -> Vec<Letters> {
     let mut found = Vec::new();
-    let mut add = |name: String, prefix: String| {
-        found.push(Letters {
-            name,
-            logical: format!("{prefix}DeadLetters"),
-            source: Some(format!("{prefix}Queue")),
-        });
+    let mut add = |name: String, prefix: String, logical: &'static str| {
+        found.push(Letters { name, logical, source: Some(format!("{prefix}Queue")) });
     };
     for source in wiring::SOURCES {
         let concern = source.concern;
-        add(concern.to_string(), logical(concern));
+        let own = if concern.is_fifo() { SOLVER_DEAD } else { DEAD };
+        add(concern.to_string(), logical(concern), own);
         if concern.is_fifo() {
-            add(format!("{concern}-wake"), format!("{}Wake", logical(concern)));
+            add(format!("{concern}-wake"), format!("{}Wake", logical(concern)), DEAD);
         }
     }
     found.push(Letters {
         name: "undelivered".into(),
-        logical: "UndeliveredQueue".into(),
+        logical: UNDELIVERED_QUEUE,
         source: None,
     });
     found
@@ -76,12 +88,12 @@ fn failed(error: &CallError) -> Failure {
     failure
 }
 
-/// The queues of the stack among `letters`.
-fn open(session: &Session, letters: Vec<Letters>) -> Result<Vec<(Letters, Queue)>, Failure> {
+/// The queues of the stack that dead letters are in.
+fn open(session: &Session) -> Result<Vec<(&'static str, Queue)>, Failure> {
     let mut found = Vec::new();
-    for letters in letters {
-        let queue = session.aws.queue(&session.stack, &letters.logical).map_err(|it| failed(&it))?;
-        found.extend(queue.map(|it| (letters, it)));
+    for logical in HOLDERS {
+        let queue = session.aws.queue(&session.stack, logical).map_err(|it| failed(&it))?;
+        found.extend(queue.map(|it| (logical, it)));
     }
     if found.is_empty() {
         let name = &session.stack.name;
@@ -91,39 +103,85 @@ fn open(session: &Session, letters: Vec<Letters>) -> Result<Vec<(Letters, Queue)
     Ok(found)
 }
 
+/// Which of the letters in the queue `holder` a message belongs to.
+fn letters_of(session: &Session, holder: &'static str, message: &Message) -> Letters {
+    let mut here = all().into_iter().filter(|it| it.logical == holder);
+    if holder == UNDELIVERED_QUEUE {
+        return here.next().unwrap_or_else(|| Letters::unknown(holder));
+    }
+    let origin = message.came_from.as_deref().map(last);
+    let from = |it: &Letters| {
+        let source = it.source.as_deref().and_then(|it| session.stack.physical(it)).map(last);
+        source.is_some() && source == origin
+    };
+    here.find(from).unwrap_or_else(|| Letters::unknown(holder))
+}
+
 /// `dlq list`.
 pub fn list(args: &StackArgs, out: &Output) -> Result<ExitStatus, Failure> {
     let session = Session::open(args)?;
-    let mut rows = Vec::new();
-    let mut queues = Vec::new();
-    let mut sum = 0;
-    for (letters, queue) in open(&session, all())? {
+    let everything = Chosen { stack: args.clone(), queue: vec![], id: vec![], limit: LOOKED_AT };
+    let mut found: BTreeMap<String, u64> = BTreeMap::new();
+    let (mut sum, mut in_flight, mut more) = (0, 0, 0);
+    let mut holders = BTreeMap::new();
+    for (holder, queue) in open(&session)? {
         let attributes = session.aws.queue_attributes(&queue).map_err(|it| failed(&it))?;
         let count = |name: &str| {
             attributes.get(name).and_then(|it| it.parse::<u64>().ok()).unwrap_or(0)
         };
-        let messages = count("ApproximateNumberOfMessages");
-        let in_flight = count("ApproximateNumberOfMessagesNotVisible");
-        sum += messages + in_flight;
-        queues.push(json!({
-            "name": letters.name,
-            "queue": queue.name(),
-            "url": queue.url,
-            "source": letters.source.as_deref().and_then(|it| session.stack.physical(it)).map(last),
-            "messages": messages,
-            "inFlight": in_flight,
-        }));
-        if messages + in_flight > 0 {
-            rows.push(vec![letters.name, messages.to_string(), in_flight.to_string(), queue.name().to_owned()]);
+        let waiting = count("ApproximateNumberOfMessages");
+        in_flight += count("ApproximateNumberOfMessagesNotVisible");
+        sum += waiting + count("ApproximateNumberOfMessagesNotVisible");
+        if waiting > 0 {
+            let (seen, others) = take(&session, holder, &queue, &all(), &everything)?;
+            for (letters, _) in &seen {
+                *found.entry(letters.name.clone()).or_default() += 1;
+            }
+            let looked_at = u64::try_from(seen.len()).unwrap_or(u64::MAX);
+            more += waiting.saturating_sub(looked_at);
+            release(&session, &queue, seen.iter().map(|it| &it.1));
+            release(&session, &queue, &others);
+        }
+        holders.insert(holder, queue);
+    }
+    let unknown = HOLDERS.map(Letters::unknown).into_iter().take(1);
+    let mut rows = Vec::new();
+    let mut queues = Vec::new();
+    for letters in all().into_iter().chain(unknown) {
+        let messages = found.get(&letters.name).copied().unwrap_or(0);
+        let Some(queue) = holders.get(letters.logical) else { continue };
+        if letters.name != "unknown" {
+            queues.push(json!({
+                "name": letters.name,
+                "queue": queue.name(),
+                "url": queue.url,
+                "source": letters.source.as_deref().and_then(|it| session.stack.physical(it)).map(last),
+                "messages": messages,
+            }));
+        }
+        if messages > 0 {
+            rows.push(vec![letters.name, messages.to_string(), queue.name().to_owned()]);
         }
     }
     if out.is_json() {
-        let stack = &session.stack.name;
-        out.json(&json!({ "stack": stack, "region": session.aws.region, "messages": sum, "queues": queues }))?;
-    } else if rows.is_empty() {
-        out.line(&format!("No dead letters in {} queues of {}.", queues.len(), args.stack))?;
-    } else {
-        out.table(&["QUEUE", "MESSAGES", "IN FLIGHT", "NAME"], &rows)?;
+        out.json(&json!({
+            "stack": session.stack.name,
+            "region": session.aws.region,
+            "messages": sum,
+            "inFlight": in_flight,
+            "notLookedAt": more,
+            "unknown": found.get("unknown").copied().unwrap_or(0),
+            "queues": queues,
+        }))?;
+        return Ok(ExitStatus::Answered);
+    }
+    if sum == 0 {
+        out.line(&format!("No dead letters of {} queues of {}.", queues.len(), args.stack))?;
+        return Ok(ExitStatus::Answered);
+    }
+    out.table(&["QUEUE", "MESSAGES", "NAME"], &rows)?;
+    if more + in_flight > 0 {
+        out.line(&format!("{} more could not be looked at just now.", more + in_flight))?;
     }
     Ok(ExitStatus::Answered)
 }
@@ -133,13 +191,22 @@ fn last(id: &str) -> &str {
     id.rsplit(['/', ':']).next().unwrap_or(id)
 }
 
-/// Messages of a queue, each hidden from others until it is released. Of a FIFO queue only the first of each message
+/// Messages with what they belong to, and those that were not asked for.
+type Taken = (Vec<(Letters, Message)>, Vec<Message>);
+
+/// Messages of a queue, each hidden from others until it is released. Of a FIFO queue only the first ones of each message
 /// group may be had at a time, as SQS keeps their order.
-fn take(session: &Session, queue: &Queue, chosen: &Chosen) -> Result<(Vec<Message>, Vec<Message>), Failure> {
+fn take(
+    session: &Session,
+    holder: &'static str,
+    queue: &Queue,
+    names: &[Letters],
+    chosen: &Chosen,
+) -> Result<Taken, Failure> {
     let (mut wanted, mut others) = (Vec::new(), Vec::new());
     let mut seen = BTreeSet::new();
-    let limit = usize::try_from(chosen.limit).unwrap_or(usize::MAX);
-    while wanted.len() < limit {
+    let mut n_of: BTreeMap<String, u32> = BTreeMap::new();
+    loop {
         let page = session.aws.receive(queue, HIDDEN).map_err(|it| failed(&it))?;
         // A message that comes a second time has become visible again: everything has been seen.
         let fresh: Vec<Message> =
@@ -148,16 +215,27 @@ fn take(session: &Session, queue: &Queue, chosen: &Chosen) -> Result<(Vec<Messag
             break;
         }
         for message in fresh {
-            let asked_for = chosen.id.is_empty() || chosen.id.contains(&message.id);
-            let to = if asked_for && wanted.len() < limit { &mut wanted } else { &mut others };
-            to.push(message);
+            let letters = letters_of(session, holder, &message);
+            // What nobody knows the queue of is part of every question about all queues.
+            let asked_for = chosen.queue.is_empty() || names.iter().any(|it| it.name == letters.name);
+            let asked_for = asked_for && (chosen.id.is_empty() || chosen.id.contains(&message.id));
+            let n = n_of.entry(letters.name.clone()).or_default();
+            if asked_for && *n < chosen.limit {
+                *n += 1;
+                wanted.push((letters, message));
+            } else {
+                others.push(message);
+            }
+        }
+        if seen.len() >= usize::try_from(LOOKED_AT).unwrap_or(usize::MAX) {
+            break;
         }
     }
     Ok((wanted, others))
 }
 
 /// Lets others see messages again. One that is gone meanwhile is no failure.
-fn release(session: &Session, queue: &Queue, messages: &[Message]) {
+fn release<'a>(session: &Session, queue: &Queue, messages: impl IntoIterator<Item = &'a Message>) {
     for message in messages {
         let _ = session.aws.release(queue, message);
     }
@@ -191,10 +269,13 @@ pub fn show(args: &Chosen, out: &Output) -> Result<ExitStatus, Failure> {
     let names = chosen(&args.queue)?;
     let session = Session::open(&args.stack)?;
     let mut messages = Vec::new();
-    for (letters, queue) in open(&session, names)? {
-        let (wanted, others) = take(&session, &queue, args)?;
-        messages.extend(wanted.iter().map(|it| shown(&letters, it)));
-        release(&session, &queue, &wanted);
+    for (holder, queue) in open(&session)? {
+        if names.iter().all(|it| it.logical != holder) {
+            continue;
+        }
+        let (wanted, others) = take(&session, holder, &queue, &names, args)?;
+        messages.extend(wanted.iter().map(|(letters, it)| shown(letters, it)));
+        release(&session, &queue, wanted.iter().map(|it| &it.1));
         release(&session, &queue, &others);
     }
     if out.is_json() {
@@ -236,6 +317,9 @@ fn target(
     if let Some(source) = &letters.source {
         return Ok((find(source)?, group()));
     }
+    if letters.logical != UNDELIVERED_QUEUE {
+        return Err("it does not say which queue of this stack it came from".to_owned());
+    }
     let arn = ["TARGET_ARN", "X-AMZN-EVENTBRIDGE-TARGET-ARN"].iter().find_map(|it| message.attribute(it));
     let Some(arn) = arn else {
         return Err("it does not say where it was to go".to_owned());
@@ -260,10 +344,13 @@ pub fn redrive(args: &Chosen, dry_run: bool, out: &Output) -> Result<ExitStatus,
     let names = chosen(&args.queue)?;
     let session = Session::open(&args.stack)?;
     let (mut moved, mut left) = (Vec::new(), Vec::new());
-    for (letters, queue) in open(&session, names)? {
-        let (wanted, others) = take(&session, &queue, args)?;
+    for (holder, queue) in open(&session)? {
+        if names.iter().all(|it| it.logical != holder) {
+            continue;
+        }
+        let (wanted, others) = take(&session, holder, &queue, &names, args)?;
         let mut back = Vec::new();
-        for message in wanted {
+        for (letters, message) in wanted {
             let outcome = target(&session, &letters, &message).and_then(|(to, group)| {
                 if !dry_run {
                     // Sent before it is deleted: a message may come twice, never not at all.
@@ -313,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_queue_has_dead_letters_of_its_own() {
+    fn every_queue_has_its_dead_letters() {
         let names: Vec<String> = all().into_iter().map(|it| it.name).collect();
         assert_eq!(
             names,
@@ -325,7 +412,7 @@ mod tests {
         );
         let template = include_str!("../../../../template.yaml");
         for letters in all() {
-            for name in [Some(letters.logical), letters.source].into_iter().flatten() {
+            for name in [Some(letters.logical.to_owned()), letters.source].into_iter().flatten() {
                 assert!(template.contains(&format!("\n  {name}:\n")), "{name}");
             }
         }

@@ -194,7 +194,9 @@ fn access(session: &Session, name: &str, roles: &Roles, to: &mut Findings) {
             }
         }
     }
-    if let (Some(role), Some(any)) = (session.stack.physical("NodeRole"), roles.values().next())
+    // The stack's own role for nodes, or the one that it was told of.
+    let named = session.stack.parameters.get("NodeRoleName").map(String::as_str).filter(|it| !it.is_empty());
+    if let (Some(role), Some(any)) = (session.stack.physical("NodeRole").or(named), roles.values().next())
         && let Some((prefix, _)) = any.split_once(":role/")
     {
         match entry(&format!("{prefix}:role/{role}")) {

@@ -80,6 +80,7 @@ fn event_sources(session: &Session, concern: Concern, name: &str, to: &mut Findi
         Err(error) => return to.failed("eventSource", name, &error, DEPLOY),
     };
     let found: Vec<&Value> = found["EventSourceMappings"].as_array().into_iter().flatten().collect();
+    let itself = super::wiring::looks_itself(session, concern);
     let mut queues = vec![format!("{name}Queue")];
     if concern.is_fifo() {
         queues.push(format!("{name}WakeQueue"));
@@ -95,7 +96,7 @@ fn event_sources(session: &Session, concern: Concern, name: &str, to: &mut Findi
             None => problems.push(format!("no function reads {queue}")),
             Some(source) => {
                 let state = source["State"].as_str().unwrap_or("Enabled");
-                if !["Enabled", "Enabling", "Creating", "Updating"].contains(&state) {
+                if !itself && !["Enabled", "Enabling", "Creating", "Updating"].contains(&state) {
                     problems.push(format!("it is {state}"));
                 }
                 let partial = source["FunctionResponseTypes"].as_array();
@@ -104,7 +105,8 @@ fn event_sources(session: &Session, concern: Concern, name: &str, to: &mut Findi
                 }
             }
         }
-        to.judged("eventSource", &queue, &problems, "polled", DEPLOY);
+        let well = if itself { "looked into by its function" } else { "polled" };
+        to.judged("eventSource", &queue, &problems, well, DEPLOY);
     }
 }
 

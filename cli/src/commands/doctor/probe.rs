@@ -25,7 +25,7 @@ pub fn check(session: &Session, patience: Duration, to: &mut Findings) {
 
 fn probe(session: &Session, patience: Duration, to: &mut Findings) -> Result<(), CallError> {
     let Some(queue) = session.aws.queue(&session.stack, "InterruptionQueue")? else { return Ok(()) };
-    let dead = session.aws.queue(&session.stack, "InterruptionDeadLetters")?;
+    let dead = session.aws.queue(&session.stack, "DeadLetters")?;
     let waiting = |queue: &crate::live::queues::Queue| -> Result<u64, CallError> {
         let attributes = session.aws.queue_attributes(queue)?;
         let names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"];

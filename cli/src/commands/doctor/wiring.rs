@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use spokeshave_lambda::wiring::{ROUTES, SCHEDULES, SOURCES, Source, message_group};
+use spokeshave_lambda::wiring::{
+    ALWAYS_POLLED, NEVER_POLLED, ROUTES, SCHEDULES, SOURCES, Source, message_group, started_by,
+};
 use spokeshave_ports::{Concern, stack::observe_only_key};
 
 use super::finding::{DEPLOY, Findings};
@@ -36,17 +38,35 @@ pub fn check(session: &Session, to: &mut Findings) {
     for source in SOURCES {
         queue(session, source, to);
     }
+    for name in ["DeadLetters", "SolverDeadLetters", "UndeliveredQueue"] {
+        dead_letters(session, name, to);
+    }
     rules(session, to);
     for (concern, _) in SCHEDULES {
         schedule(session, &format!("{}Schedule", logical(*concern)), *concern, to);
     }
     schedule(session, "SweepSchedule", Concern::Lifecycle, to);
+    schedule(session, "DrainSlowlySchedule", Concern::CatalogRefresh, to);
+    if drains(session) {
+        schedule(session, "DrainSchedule", Concern::Lifecycle, to);
+    }
     table(session, to);
 }
 
 /// The name at the end of a URL or an ARN.
 fn last(id: &str) -> &str {
     id.rsplit(['/', ':', '|']).next().unwrap_or(id)
+}
+
+/// Whether the bridge is in `poll` mode.
+fn drains(session: &Session) -> bool {
+    session.stack.parameters.get("BridgeMode").is_some_and(|it| it == "poll")
+}
+
+/// Whether a function looks into its queue itself, instead of Lambda.
+pub fn looks_itself(session: &Session, concern: Concern) -> bool {
+    let in_poll_mode = drains(session) && !ALWAYS_POLLED.contains(&concern);
+    in_poll_mode || NEVER_POLLED.contains(&concern)
 }
 
 /// Whether interruption reads a queue that the stack did not make.
@@ -97,18 +117,39 @@ fn queue(session: &Session, source: &Source, to: &mut Findings) {
         }
         let redrive: Value = text("RedrivePolicy").and_then(|it| serde_json::from_str(it).ok()).unwrap_or(Value::Null);
         let dead = redrive["deadLetterTargetArn"].as_str();
-        let wanted = session.stack.physical(&format!("{prefix}DeadLetters"));
+        let shared = if own && source.concern.is_fifo() { "SolverDeadLetters" } else { "DeadLetters" };
+        let wanted = session.stack.physical(shared);
         if dead.map(last) != wanted.map(last) {
             problems.push(format!("its dead letters go to {}", dead.map_or("nowhere", last)));
         }
+        let policy: Value = text("Policy").and_then(|it| serde_json::from_str(it).ok()).unwrap_or(Value::Null);
+        if !lets_rules_send(&policy) {
+            problems.push("its policy does not let EventBridge send to it".to_owned());
+        }
         to.judged("queue", &name, &problems, "as it should be", DEPLOY);
-        dead_letters(session, prefix, to);
     }
 }
 
-fn dead_letters(session: &Session, prefix: &str, to: &mut Findings) {
-    let name = format!("{prefix}DeadLetters");
-    let Ok(Some(queue)) = session.aws.queue(&session.stack, &name) else { return };
+/// Whether a queue's policy has a statement that lets rules of EventBridge send.
+fn lets_rules_send(policy: &Value) -> bool {
+    let is_or_has = |value: &Value, wanted: &[&str]| {
+        let one = value.as_str().into_iter();
+        one.chain(value.as_array().into_iter().flatten().filter_map(Value::as_str))
+            .any(|it| wanted.iter().any(|wanted| it.eq_ignore_ascii_case(wanted)))
+    };
+    policy["Statement"].as_array().into_iter().flatten().any(|it| {
+        it["Effect"] == "Allow"
+            && is_or_has(&it["Principal"]["Service"], &["events.amazonaws.com"])
+            && is_or_has(&it["Action"], &["sqs:SendMessage", "sqs:*", "*"])
+    })
+}
+
+fn dead_letters(session: &Session, name: &str, to: &mut Findings) {
+    let queue = match session.aws.queue(&session.stack, name) {
+        Ok(Some(queue)) => queue,
+        Ok(None) => return to.fault("queue", name, "the stack has none", DEPLOY),
+        Err(error) => return to.failed("queue", name, &error, DEPLOY),
+    };
     match session.aws.queue_attributes(&queue) {
         Ok(attributes) => {
             let waiting = attributes.get("ApproximateNumberOfMessages").map_or("0", String::as_str);
@@ -116,13 +157,13 @@ fn dead_letters(session: &Session, prefix: &str, to: &mut Findings) {
                 let stack = &session.stack.name;
                 to.warning(
                     "deadLetters",
-                    &name,
+                    name,
                     format!("{waiting} messages could not be handled"),
                     &format!("read them with `spokeshave dlq show --stack {stack}`, mend the cause, then `dlq redrive`"),
                 );
             }
         }
-        Err(error) => to.failed("deadLetters", &name, &error, DEPLOY),
+        Err(error) => to.failed("deadLetters", name, &error, DEPLOY),
     }
 }
 
@@ -152,6 +193,13 @@ fn rules(session: &Session, to: &mut Findings) {
         for (name, types) in wanted.into_iter().filter(|(_, types)| !types.is_empty()) {
             let target = if *concern == Concern::ClusterBridge { prefix.clone() } else { format!("{prefix}Queue") };
             rule(session, &name, bus.as_deref(), Some(&types), &target, to);
+        }
+    }
+    for concern in Concern::ALL.iter().filter(|it| looks_itself(session, **it)) {
+        let types: BTreeSet<&str> = started_by(*concern).into_iter().collect();
+        if !types.is_empty() {
+            let prefix = logical(*concern);
+            rule(session, &format!("{prefix}StartRule"), bus.as_deref(), Some(&types), &prefix, to);
         }
     }
     for name in INTERRUPTION_RULES.iter().filter(|_| !taken_over(session)) {
@@ -292,9 +340,26 @@ mod tests {
         let template = include_str!("../../../../template.yaml");
         let mut names: Vec<String> = INTERRUPTION_RULES.iter().map(|it| (*it).to_owned()).collect();
         names.extend(SCHEDULES.iter().map(|(it, _)| format!("{}Schedule", logical(*it))));
+        names.extend(["DrainSchedule", "DrainSlowlySchedule", "DeadLetters", "SolverDeadLetters"].map(str::to_owned));
         names.extend(["SweepSchedule", "StateTable", "Bus", "DisruptionCommandsRule"].map(str::to_owned));
         for name in names {
             assert!(template.contains(&format!("\n  {name}:\n")), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_queue_must_let_rules_send() {
+        let statement = |effect: &str, service: Value, action: Value| json!({"Statement": [{"Effect": effect, "Principal": {"Service": service}, "Action": action}]});
+        let events = json!("events.amazonaws.com");
+        assert!(lets_rules_send(&statement("Allow", events.clone(), json!("sqs:SendMessage"))));
+        assert!(lets_rules_send(&statement("Allow", json!(["sqs.amazonaws.com", events]), json!(["SQS:SendMessage"]))));
+        for policy in [
+            Value::Null,
+            statement("Deny", events.clone(), json!("sqs:SendMessage")),
+            statement("Allow", json!("sns.amazonaws.com"), json!("sqs:SendMessage")),
+            statement("Allow", events.clone(), json!("sqs:ReceiveMessage")),
+        ] {
+            assert!(!lets_rules_send(&policy), "{policy}");
         }
     }
 

@@ -12,7 +12,8 @@ use aws_sdk_sqs::{
     error::BuildError,
     operation::send_message::builders::SendMessageFluentBuilder,
     types::{
-        MessageAttributeValue, MessageSystemAttributeNameForSends, MessageSystemAttributeValue,
+        DeleteMessageBatchRequestEntry, MessageAttributeValue, MessageSystemAttributeName,
+        MessageSystemAttributeNameForSends, MessageSystemAttributeValue,
     },
 };
 use jiff::SignedDuration;
@@ -21,6 +22,11 @@ use spokeshave_ports::{AwsError, Concern, Queues, Work};
 use crate::{Call, Connection, trace};
 
 const SEND: Call = Call("sqs", "SendMessage");
+const RECEIVE: Call = Call("sqs", "ReceiveMessage");
+const DELETE: Call = Call("sqs", "DeleteMessageBatch");
+
+/// Messages per call at most. The limit of SQS.
+const AT_ONCE: usize = 10;
 
 /// What SQS can delay a message by at most.
 const MAX_DELAY: SignedDuration = SignedDuration::from_mins(15);
@@ -90,6 +96,69 @@ impl SqsQueues {
             .message_group_id(if group.is_empty() { DEFAULT_GROUP } else { group })
             .message_deduplication_id(message_id);
         traced(request)?.send().await.map(drop).map_err(|error| SEND.failed(error))
+    }
+}
+
+/// A message that was received; hidden from others for the visibility time-out of its queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    pub id: String,
+    pub receipt: String,
+    pub body: String,
+    /// `SentTimestamp`, `ApproximateReceiveCount`, `MessageGroupId`, ...
+    pub attributes: BTreeMap<String, String>,
+    /// What the sender attached as texts.
+    pub texts: BTreeMap<String, String>,
+}
+
+impl SqsQueues {
+    /// Takes up to ten messages out of a queue. With no `wait` only some of the queue's servers are asked, so that a message
+    /// may be overlooked once.
+    ///
+    /// # Errors
+    /// No such queue, or the function may not.
+    pub async fn receive(
+        &self,
+        url: &str,
+        wait: SignedDuration,
+    ) -> Result<Vec<Received>, AwsError> {
+        let request = self.client.receive_message().queue_url(url);
+        let request = request
+            .max_number_of_messages(i32::try_from(AT_ONCE).unwrap_or(1))
+            .wait_time_seconds(whole_seconds(wait))
+            .message_attribute_names("All")
+            .message_system_attribute_names(MessageSystemAttributeName::All);
+        let answer = request.send().await.map_err(|error| RECEIVE.failed(error))?;
+        let received = answer.messages.unwrap_or_default().into_iter().map(|it| {
+            let attributes = it.attributes.unwrap_or_default().into_iter();
+            let texts = it.message_attributes.unwrap_or_default().into_iter();
+            Received {
+                id: it.message_id.unwrap_or_default(),
+                receipt: it.receipt_handle.unwrap_or_default(),
+                body: it.body.unwrap_or_default(),
+                attributes: attributes.map(|(name, it)| (name.as_str().to_owned(), it)).collect(),
+                texts: texts.filter_map(|(name, it)| Some((name, it.string_value?))).collect(),
+            }
+        });
+        Ok(received.collect())
+    }
+
+    /// Takes messages that are done away for good, by their receipts.
+    ///
+    /// # Errors
+    /// No such queue, or the function may not. What is left comes again.
+    pub async fn delete(&self, url: &str, receipts: &[&str]) -> Result<(), AwsError> {
+        for chunk in receipts.chunks(AT_ONCE) {
+            let mut request = self.client.delete_message_batch().queue_url(url);
+            for (at, receipt) in chunk.iter().enumerate() {
+                let entry = DeleteMessageBatchRequestEntry::builder();
+                let entry = entry.id(at.to_string()).receipt_handle(*receipt).build();
+                request = request
+                    .entries(entry.map_err(|error| DELETE.error("Request", &error.to_string()))?);
+            }
+            request.send().await.map_err(|error| DELETE.failed(error))?;
+        }
+        Ok(())
     }
 }
 
