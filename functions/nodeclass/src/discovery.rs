@@ -200,7 +200,7 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
             }
         };
         if values.is_empty() {
-            return Err(Trouble::NoImages(alias.to_owned()));
+            return Ok(Images::Unpublished(alias.to_owned()));
         }
         let known: Vec<_> = paths
             .into_iter()

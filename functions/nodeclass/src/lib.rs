@@ -47,9 +47,6 @@ pub(crate) enum Trouble {
     /// IAM does not know the role; it is not asked again for a minute.
     #[error("IAM does not know the role {0:?}")]
     MissingRole(String),
-    /// No parameter of the alias can be read.
-    #[error("failed to discover any AMIs for alias {0:?}")]
-    NoImages(String),
     /// EC2 gave no verdict on a dry run.
     #[error("no verdict: {0}")]
     NoVerdict(String),
@@ -62,7 +59,7 @@ impl Trouble {
             Self::Cluster(error) => error.is_retryable(),
             Self::Aws(error) => error.is_retryable(),
             Self::State(_) | Self::Wake(_) | Self::Busy(_) | Self::NoVerdict(_) => true,
-            Self::MissingRole(_) | Self::NoImages(_) => false,
+            Self::MissingRole(_) => false,
         }
     }
 

@@ -263,6 +263,41 @@ fn a_throttled_parameter_keeps_the_images() {
     assert_eq!(condition(&world.class(), "AMIsReady"), "True AMIsReady ");
 }
 
+#[test] // B-034: a pinned release that is not published for this version of Kubernetes
+fn an_alias_without_images_is_said_and_drifts_nobody() {
+    let world = World::new();
+    world.add_class(json!({}));
+    world.run("default");
+    let before = world.class().status.amis;
+    assert!(!before.is_empty());
+    world.edit_class(|class| {
+        class.spec.ami_selector_terms =
+            serde_json::from_value(json!([{"alias": "al2023@v20241213"}])).expect("terms");
+        class.metadata.generation = 2;
+    });
+    world.fake.sent.borrow_mut().clear();
+    world.run("default");
+    let class = world.class();
+    assert_eq!(
+        condition(&class, "AMIsReady"),
+        "False AMINotFound failed to discover any AMIs for alias \"al2023@v20241213\""
+    );
+    assert!(condition(&class, "Ready").starts_with("False UnhealthyDependents"));
+    assert_eq!(
+        class.status.amis, before,
+        "running nodes are held against the images that there were"
+    );
+    let again = world.fake.sent.borrow().iter().map(|it| it.2.as_secs()).collect::<Vec<_>>();
+    assert_eq!(again, [60], "it is looked for again");
+    // One variant is enough.
+    let path = "/aws/service/eks/optimized-ami/1.34/amazon-linux-2023/x86_64/standard/\
+                amazon-eks-node-al2023-x86_64-standard-1.34-v20241213/image_id";
+    world.aws.parameters.borrow_mut().insert(path.into(), "ami-std-x".into());
+    world.run("default");
+    assert_eq!(condition(&world.class(), "AMIsReady"), "True AMIsReady ");
+    assert_eq!(world.class().status.amis.len(), 1);
+}
+
 #[test] // aws-nodeclass 15, cases 6 and 7
 fn another_role_gets_another_profile() {
     let world = World::new();

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use spokeshave_catalog::stored::{self, ReservationEvent};
 use spokeshave_lifecycle::{
     Action,
@@ -22,7 +22,7 @@ use spokeshave_model::{
 };
 use spokeshave_ports::{
     Cluster, ClusterError, Decision, Ec2, Invocation, Key, Precondition, Queues, Selector,
-    StateTable, cluster::KubeEvent, wakes,
+    StateError, StateKey, StateTable, When, cluster::KubeEvent, wakes,
 };
 
 use crate::{
@@ -35,6 +35,12 @@ pub type Instances = RefCell<BTreeMap<InstanceId, Instance>>;
 
 /// After so many failures in a row a person is told.
 const TELL_AFTER: u32 = 5;
+
+/// Partition of the state table: instances whose end was asked for just now. Lost: it is asked for once more.
+const ENDED: &str = "ended";
+/// So long nobody else asks. Shorter than the pause between two looks at an instance, so that whoever stood back asks at the
+/// next one if the first never got to it.
+const ENDED_LIFE: SignedDuration = SignedDuration::from_secs(4);
 
 /// What one run needs to end claims and nodes.
 pub struct Run<'a, C, E, S, Q> {
@@ -321,10 +327,21 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             self.instances.borrow_mut().insert(id.clone(), Instance::ShuttingDown);
             return Ok(());
         }
+        let asking = StateKey::new(ENDED, id.as_str());
+        let until = self.cx.now.checked_add(ENDED_LIFE).ok();
+        // Two runs may be here at once, with the condition not written by either. Without the table both ask: no harm.
+        if let Err(StateError::Conflict(_)) =
+            self.state.write(&asking, serde_json::Value::Null, until, When::Absent).await
+        {
+            self.instances.borrow_mut().insert(id.clone(), Instance::ShuttingDown);
+            return Ok(());
+        }
         let result = self.ec2.terminate_instances(std::slice::from_ref(id)).await;
         match result {
             Err(error) if error.is_not_found() => {}
             Err(error) => {
+                // The next try is not to stand back for this one. A record that stays has its end.
+                let _ = self.state.remove(&asking, When::Always).await;
                 if scene.target.failures >= TELL_AFTER
                     && let Some(claim) = &scene.claim
                 {

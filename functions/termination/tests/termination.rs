@@ -106,6 +106,28 @@ fn calls(stage: &Stage, of: &[&str]) -> Vec<String> {
     calls.iter().filter(|it| of.iter().any(|verb| it.starts_with(verb))).cloned().collect()
 }
 
+#[test] // two runs at once, with the condition written by neither
+fn one_of_two_runs_ends_the_instance() {
+    let stage = deleted_node("10:00:00", json!(null));
+    let asked = StateKey::new("ended", "i-0abc");
+    let until = Some(at("10:00:04"));
+    block_on(StateTable::write(&stage, &asked, Value::Null, until, When::Absent)).expect("written");
+    stage.message(Concern::Termination, "NodeClaimDeleting", &["NodeClaim/c"]);
+    play(&stage, at("10:00:04"));
+    assert_eq!(calls(&stage, &["terminate"]), [""; 0], "the other one has just asked");
+    // It never got to it: whoever stood back asks at the next look.
+    play(&stage, at("10:10:00"));
+    assert_eq!(calls(&stage, &["terminate"]), ["terminate i-0abc"]);
+    assert!(is_over(&stage));
+    // A call that failed keeps nobody from the next.
+    let stage = deleted_node("10:00:00", json!(null));
+    stage.fake.fail("terminate i-0abc", "RequestLimitExceeded");
+    stage.message(Concern::Termination, "NodeClaimDeleting", &["NodeClaim/c"]);
+    play(&stage, at("10:00:01"));
+    let left = block_on(StateTable::read(&stage, &asked)).expect("read");
+    assert_eq!(left, None);
+}
+
 #[test] // lifecycle 27.1, case 1; 28.7, case 1
 fn a_deleted_claim_ends_in_order() {
     let stage = deleted_node("10:00:00", json!(null));

@@ -15,6 +15,10 @@ pub enum Images {
     Found(Vec<AmiStatus>),
     /// The alias cannot be looked up; the status keeps what it had.
     Unsupported(String),
+    /// No image of this alias is published for the cluster's version; the status keeps what it had, so that no node drifts.
+    ///
+    /// DIFFERENCE: in Karpenter an error in its log; the class does not say what it waits for.
+    Unpublished(String),
     /// A call failed: condition and status stay as they are.
     Failed,
 }
@@ -93,6 +97,11 @@ pub fn apply(
         }
         Images::Unsupported(message) => {
             set(class, EC2NodeClass::AMIS_READY, Some(("UnsupportedAlias", message)));
+        }
+        Images::Unpublished(alias) => {
+            sooner(NOT_FOUND_AGAIN);
+            let message = format!("failed to discover any AMIs for alias {alias:?}");
+            set(class, EC2NodeClass::AMIS_READY, Some(("AMINotFound", message)));
         }
         Images::Failed => {}
     }

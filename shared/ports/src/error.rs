@@ -138,6 +138,19 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
+    #[test] // B-059: a template that is gone, asked for by id or by name
+    fn gone_is_gone_by_either_code() {
+        for code in
+            ["InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException"]
+        {
+            let error = AwsError::new("ec2", "DeleteLaunchTemplate", code, "no such template");
+            assert!(error.is_not_found() && !error.is_retryable(), "{code}");
+        }
+        let other =
+            AwsError::new("ec2", "DeleteLaunchTemplate", "InvalidLaunchTemplateId.Malformed", "");
+        assert!(!other.is_not_found());
+    }
+
     #[test]
     fn origin_and_advice() {
         let mut error = AwsError::new("ec2", "CreateFleet", "UnauthorizedOperation", "no");

@@ -482,15 +482,14 @@ impl World {
             let mut random = inner.random.clone();
             let Some(queue) = inner.queues.get_mut(&concern) else { return };
             let timeout = SignedDuration::from_secs(queue.source.timeout as i64);
-            let batch = queue.receive(now, |ids| {
-                if shuffle {
-                    for at in (1..ids.len()).rev() {
-                        let other = random.below(at as u64 + 1) as usize;
-                        ids.swap(at, other);
-                    }
+            let mut mix = |ids: &mut Vec<u64>| {
+                for at in (1..ids.len()).rev() {
+                    let other = random.below(at as u64 + 1) as usize;
+                    ids.swap(at, other);
                 }
-            });
-            let next = queue.next_visible(now);
+            };
+            let batch = queue.receive(now, if shuffle { Some(&mut mix) } else { None });
+            let next = if batch.is_none() { queue.next_visible(now) } else { None };
             if shuffle {
                 inner.random = random;
             }

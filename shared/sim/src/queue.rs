@@ -46,50 +46,48 @@ impl Queue {
         self.messages.values().map(|it| it.visible).filter(|it| *it > now).min()
     }
 
-    /// Takes a batch that is visible at `now`, in the order that `shuffle` gives.
+    /// Whether as many invocations are under way as the queue may have.
+    pub fn is_busy(&self) -> bool {
+        self.running >= self.source.max_concurrency
+    }
+
+    /// Takes a batch that is visible at `now`: the oldest messages, or with `shuffle` any, in the order that it gives.
     pub fn receive(
         &mut self,
         now: Timestamp,
-        mut order: impl FnMut(&mut Vec<u64>),
+        shuffle: Option<&mut dyn FnMut(&mut Vec<u64>)>,
     ) -> Option<SqsBatch> {
-        if self.running >= self.source.max_concurrency {
+        if self.is_busy() {
             return None;
         }
-        // A message that was received too often is set aside when it would be received again.
-        let spent: Vec<u64> = self
-            .messages
-            .values()
-            .filter(|it| it.visible <= now && it.receives >= self.source.max_receives)
-            .map(|it| it.id)
-            .collect();
-        for id in spent {
-            self.in_flight.remove(&id);
-            self.dead.extend(self.messages.remove(&id));
+        let most = self.source.max_receives;
+        let is_spent = |it: &Message| it.visible <= now && it.receives >= most;
+        let mut group = None;
+        if self.source.concern.is_fifo() {
+            let spent: Vec<u64> =
+                self.messages.values().filter(|it| is_spent(it)).map(|it| it.id).collect();
+            self.set_aside(&spent);
+            group = Some(self.free_group(now)?);
         }
-        let fifo = self.source.concern.is_fifo();
-        let mut ids: Vec<u64>;
-        if fifo {
-            // The first group with nothing in flight, in order.
-            let busy: BTreeSet<String> = self
-                .messages
-                .values()
-                .filter(|it| self.in_flight.contains(&it.id) && it.visible > now)
-                .map(|it| it.group.clone())
-                .collect();
-            let group = self
-                .messages
-                .values()
-                .find(|it| it.visible <= now && !busy.contains(&it.group))
-                .map(|it| it.group.clone())?;
-            ids = self
-                .messages
-                .values()
-                .filter(|it| it.group == group && it.visible <= now)
-                .map(|it| it.id)
-                .collect();
-        } else {
-            ids = self.messages.values().filter(|it| it.visible <= now).map(|it| it.id).collect();
-            order(&mut ids);
+        let wanted = if shuffle.is_some() { usize::MAX } else { self.source.batch_size };
+        let (mut ids, mut spent) = (Vec::new(), Vec::new());
+        for message in self.messages.values() {
+            let other_group = group.as_ref().is_some_and(|it| *it != message.group);
+            if message.visible > now || other_group {
+                continue;
+            }
+            if is_spent(message) {
+                spent.push(message.id);
+            } else {
+                ids.push(message.id);
+            }
+            if ids.len() >= wanted {
+                break;
+            }
+        }
+        self.set_aside(&spent);
+        if let Some(shuffle) = shuffle.filter(|_| group.is_none()) {
+            shuffle(&mut ids);
         }
         ids.truncate(self.source.batch_size);
         if ids.is_empty() {
@@ -107,6 +105,26 @@ impl Queue {
         }
         self.running += 1;
         Some(batch)
+    }
+
+    /// Moves messages that were received too often, and would be received again, to the dead letters.
+    fn set_aside(&mut self, ids: &[u64]) {
+        for id in ids {
+            self.in_flight.remove(id);
+            self.dead.extend(self.messages.remove(id));
+        }
+    }
+
+    /// The first message group with nothing in flight and a message to receive.
+    fn free_group(&self, now: Timestamp) -> Option<String> {
+        let busy: BTreeSet<&str> = self
+            .messages
+            .values()
+            .filter(|it| self.in_flight.contains(&it.id) && it.visible > now)
+            .map(|it| it.group.as_str())
+            .collect();
+        let free = |it: &&Message| it.visible <= now && !busy.contains(it.group.as_str());
+        self.messages.values().find(free).map(|it| it.group.clone())
     }
 
     /// Ends an invocation: deletes what is done, makes failures visible again after `back_off`.

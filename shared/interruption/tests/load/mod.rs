@@ -1,7 +1,7 @@
 //! The load of Karpenter's interruption benchmark, on the simulated world with nothing but the function `interruption`
 //! in it: a third Health events, a third spot warnings, the rest state changes, against claims and nodes that exist.
 
-use std::{cell::RefCell, collections::BTreeMap, fmt, rc::Rc};
+use std::{cell::RefCell, fmt, rc::Rc};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub const RETENTION: SignedDuration = SignedDuration::from_secs(1_200);
 /// The states that count.
 pub const STATES: [&str; 4] = ["stopping", "stopped", "shutting-down", "terminated"];
 
-/// Kinds of messages, in the proportion of the benchmark: what does not divide by three makes state changes.
+/// Kinds of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mix {
     ScheduledChange,
@@ -29,18 +29,11 @@ pub enum Mix {
     StateChange,
 }
 
-/// How many messages of each kind.
-pub fn mix(messages: usize) -> BTreeMap<Mix, usize> {
-    let third = messages / 3;
-    [(Mix::ScheduledChange, third), (Mix::Spot, third), (Mix::StateChange, messages - 2 * third)]
-        .into()
-}
-
 fn instance(n: usize) -> String {
     format!("i-{n:017x}")
 }
 
-/// The bodies; kinds come mixed, as they would. Message `n` is about instance `n % nodes`.
+/// The bodies: a third of each kind, and what is left over are state changes; mixed, as they would come. Message `n` is about instance `n % nodes`.
 pub fn bodies(messages: usize, nodes: usize, at: Timestamp) -> Vec<(Mix, String)> {
     let third = messages / 3;
     let envelope = |n: usize, source: &str, detail_type: &str, detail: Value| {
@@ -151,6 +144,8 @@ impl Run {
                 inner.store.create(from_value::<Node>(node).expect("a node"), start);
             }
         });
+        // What is there to begin with is no news to anybody.
+        world.run(start, false, &mut |_| {});
         Self { world, messages: 0, start, deletions }
     }
 
@@ -166,12 +161,13 @@ impl Run {
         self.messages += sent;
     }
 
-    /// Goes on until the queue is empty and every claim is being deleted, at most as long as messages are kept.
+    /// Goes on until the queue is empty, at most as long as messages are kept. A message leaves the queue when its claim
+    /// is being deleted, or there is none.
     pub fn drain(&mut self) {
         for _ in 0..RETENTION.as_secs() {
             let now = self.world.read(|inner| inner.now);
             self.world.run(now + SignedDuration::from_secs(1), false, &mut |_| {});
-            if self.left() == (0, 0) {
+            if self.left().0 == 0 {
                 return;
             }
         }
