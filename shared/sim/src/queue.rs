@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord, wiring::Source};
 
+/// Gives message ids another order.
+pub type Shuffle<'a> = &'a mut dyn FnMut(&mut Vec<u64>);
+
 /// One message.
 #[derive(Clone, Debug)]
 pub struct Message {
@@ -52,11 +55,7 @@ impl Queue {
     }
 
     /// Takes a batch that is visible at `now`: the oldest messages, or with `shuffle` any, in the order that it gives.
-    pub fn receive(
-        &mut self,
-        now: Timestamp,
-        shuffle: Option<&mut dyn FnMut(&mut Vec<u64>)>,
-    ) -> Option<SqsBatch> {
+    pub fn receive(&mut self, now: Timestamp, shuffle: Option<Shuffle<'_>>) -> Option<SqsBatch> {
         if self.is_busy() {
             return None;
         }
