@@ -8,6 +8,8 @@
 //! and every call takes as long as it does in AWS; and how much processor time that took, which other load on the machine
 //! does not change.
 
+#![allow(clippy::print_stdout)] // A report is for people.
+
 #[path = "../tests/load/mod.rs"]
 mod load;
 
