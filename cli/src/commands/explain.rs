@@ -1,11 +1,13 @@
 //! `spokeshave explain`: in plain words, why a pod, a node or a NodeClaim is where it is and what will become of it.
 
+mod removal;
+
 use std::{path::PathBuf, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use spokeshave_disruption::{
-    Method, StateNode, View,
+    Method, Reason, StateNode, View,
     candidates::Survey,
     cluster::{ConsolidateAfter, Policy},
     costs::{eviction_cost, node_price, reschedule_cost},
@@ -17,7 +19,8 @@ use spokeshave_lifecycle::{
 };
 use spokeshave_model::{
     CapacityType, ConditionStatus, Kind, NodeClaim, ObjectKey,
-    core::{Node, Pod},
+    budgets::{allowed, evaluate},
+    core::{Node, Pod, VolumeAttachment},
     duration::GoDuration,
     labels,
     pod_classes::{
@@ -96,6 +99,12 @@ impl Answer {
     fn add(&mut self, about: &'static str, text: impl Into<String>) {
         self.facts.push(Fact { about, text: text.into() });
     }
+
+    fn add_once(&mut self, about: &'static str, text: String) {
+        if !self.facts.iter().any(|it| it.about == about && it.text == text) {
+            self.add(about, text);
+        }
+    }
 }
 
 /// What is asked about.
@@ -120,7 +129,7 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
     let cluster = input::load_cluster(&args.cluster)?;
     let source = Source::read(args.catalog.as_deref(), &settings.region)?;
     let world = World::new(&cluster, &source, settings, now)?;
-    let answer = answer(&world, &subject).ok_or_else(|| {
+    let answer = answer(&world, &cluster.volume_attachments, &subject).ok_or_else(|| {
         Failure::new("no such object in --cluster")
             .object(args.object.clone())
             .fix("check the name, and that its kind is among the objects given")
@@ -148,11 +157,15 @@ fn subject(text: &str) -> Result<Subject, Failure> {
     }
 }
 
-fn answer(world: &World, subject: &Subject) -> Option<Answer> {
+fn answer(
+    world: &World,
+    attachments: &[Arc<VolumeAttachment>],
+    subject: &Subject,
+) -> Option<Answer> {
     match subject {
         Subject::Pod(key) => world.view.pod(key).map(|it| of_pod(world, it)),
-        Subject::Node(name) => of_node(world, name),
-        Subject::NodeClaim(name) => of_claim(world, name),
+        Subject::Node(name) => of_node(world, attachments, name),
+        Subject::NodeClaim(name) => of_claim(world, attachments, name),
     }
 }
 
@@ -341,7 +354,7 @@ fn describe_node(view: &View, node: &StateNode) -> String {
     )
 }
 
-fn of_node(world: &World, name: &str) -> Option<Answer> {
+fn of_node(world: &World, attachments: &[Arc<VolumeAttachment>], name: &str) -> Option<Answer> {
     let view = View::new(&world.view, &world.pools, &world.settings, world.now);
     let node = view.nodes.iter().find(|it| it.node.as_ref().is_some_and(|it| it.name() == name))?;
     let object: &Node = node.node.as_ref()?;
@@ -369,7 +382,7 @@ fn of_node(world: &World, name: &str) -> Option<Answer> {
     if let Some(claim) = &node.claim {
         about_claim(&mut answer, claim, world.now);
     }
-    answer.summary = outlook(world, &view, node, &mut answer);
+    answer.summary = outlook(world, &view, attachments, node, &mut answer);
     Some(answer)
 }
 
@@ -414,18 +427,15 @@ fn about_claim(answer: &mut Answer, claim: &NodeClaim, now: Timestamp) {
 }
 
 /// What will become of a node, and the facts that say why.
-fn outlook(world: &World, view: &View, node: &StateNode, answer: &mut Answer) -> String {
-    if let Some(claim) = node.claim.as_ref().filter(|it| it.metadata.deleting()) {
-        let drained =
-            claim.condition(NodeClaim::DRAINED).map_or("not begun", |it| match it.status {
-                ConditionStatus::True => "done",
-                _ => "under way",
-            });
-        answer.add("draining", drained);
-        if let Some(at) = claim.metadata.annotation(labels::TERMINATION_TIMESTAMP) {
-            answer.add("draining", format!("has to be over by {at}"));
-        }
-        return "it is being removed".to_owned();
+fn outlook(
+    world: &World,
+    view: &View,
+    attachments: &[Arc<VolumeAttachment>],
+    node: &StateNode,
+    answer: &mut Answer,
+) -> String {
+    if removal::is_under_way(node) {
+        return removal::explain(&world.view, view, attachments, node, answer);
     }
     let disruption: Disruption = plan_disruption::of(world, Vec::new(), &provision(world, None));
     for it in disruption.budgets.iter().filter(|it| it.node_pool == node.pool()) {
@@ -469,19 +479,28 @@ fn outlook(world: &World, view: &View, node: &StateNode, answer: &mut Answer) ->
         return format!("the next disruption pass removes it ({}): {}", it.reason, it.why);
     }
     let survey = Survey::new(view);
-    let methods: Vec<&str> = Method::ALL
+    let methods: Vec<Method> = Method::ALL
         .into_iter()
         .filter(|method| {
             let found = survey.collect(*method);
             found.candidates.iter().any(|it| it.name == name)
         })
-        .map(Method::as_str)
         .collect();
     if !methods.is_empty() {
-        answer.add("considered by", methods.join(", "));
+        let names: Vec<&str> = methods.iter().map(|it| it.as_str()).collect();
+        answer.add("considered by", names.join(", "));
     }
     for it in remedies(view, &survey, node) {
         answer.add("remedy", it);
+    }
+    let held = disruption.budgets.iter().filter(|it| it.node_pool == node.pool());
+    let held: Vec<&str> = held.filter(|it| it.remaining == 0).map(|it| it.reason).collect();
+    for method in &methods {
+        if held.contains(&method.reason().as_str()) {
+            for it in of_budgets(view, node.pool(), method.reason()) {
+                answer.add_once("remedy", it);
+            }
+        }
     }
     // Expiration asks neither budgets nor pods.
     let expired = node.claim.as_ref().and_then(|it| expires_at(it)).filter(|at| *at <= view.now);
@@ -530,6 +549,33 @@ fn remedies(view: &View, survey: &Survey<'_>, node: &StateNode) -> Vec<String> {
     found
 }
 
+/// What would have to change for the pool's budgets to let one more node go.
+fn of_budgets(view: &View, pool: &str, reason: Reason) -> Vec<String> {
+    let Some(it) = view.pools.get(pool) else { return Vec::new() };
+    let n_nodes = view.nodes.iter().filter(|it| it.pool() == pool && it.is_counted());
+    let n_nodes = i64::try_from(n_nodes.count()).unwrap_or(i64::MAX);
+    let budgets = it.nodepool.budgets();
+    if let Err((index, error)) = evaluate(&budgets, reason.as_str(), n_nodes, view.now) {
+        return vec![format!("NodePool {pool}: spec.disruption.budgets[{index}]: {error}")];
+    }
+    let allowed = allowed(&budgets, reason.as_str(), n_nodes, view.now);
+    let binding = budgets.iter().enumerate().filter(|(_, it)| {
+        it.applies_to(reason.as_str()) && it.allowed(n_nodes, view.now) == Ok(allowed)
+    });
+    binding
+        .map(|(index, it)| match it.active_until(view.now) {
+            Ok(Some(end)) => format!(
+                "budget {index} of NodePool {pool} (nodes {}) applies until {end}",
+                it.nodes
+            ),
+            _ => format!(
+                "NodePool {pool}: spec.disruption.budgets[{index}].nodes higher than {}, or wait until fewer nodes are on their way or not Ready",
+                it.nodes
+            ),
+        })
+        .collect()
+}
+
 fn of_blocker(node: &StateNode, blocker: &Blocker) -> Option<String> {
     Some(match blocker {
         Blocker::InCommand | Blocker::Foreign | Blocker::WithoutNode | Blocker::Marked => {
@@ -559,7 +605,7 @@ fn of_blocker(node: &StateNode, blocker: &Blocker) -> Option<String> {
     })
 }
 
-fn of_claim(world: &World, name: &str) -> Option<Answer> {
+fn of_claim(world: &World, attachments: &[Arc<VolumeAttachment>], name: &str) -> Option<Answer> {
     let claim = world.view.claims.get(&ObjectKey::cluster(name))?;
     let mut answer = Answer::new(claim.reference(), String::new());
     if !claim.is_managed() {
@@ -584,7 +630,8 @@ fn of_claim(world: &World, name: &str) -> Option<Answer> {
         answer.add("state", text);
     }
     answer.summary = if claim.metadata.deleting() {
-        "it is being removed".to_owned()
+        about_pods(&mut answer, node);
+        removal::explain(&world.view, &view, attachments, node, &mut answer)
     } else if !claim.is_true(NodeClaim::LAUNCHED) {
         waiting("launched", claim, NodeClaim::LAUNCHED, LAUNCH_LIMIT)
     } else if !claim.is_true(NodeClaim::REGISTERED) {
@@ -602,7 +649,7 @@ fn of_claim(world: &World, name: &str) -> Option<Answer> {
         format!("its node has joined and is not initialized yet{}", why.trim_end())
     } else {
         about_pods(&mut answer, node);
-        outlook(world, &view, node, &mut answer)
+        outlook(world, &view, attachments, node, &mut answer)
     };
     about_claim(&mut answer, claim, world.now);
     Some(answer)

@@ -401,3 +401,27 @@ fn a_balanced_pool_weighs_saving_against_disruption() {
     expected.extend(others());
     assert_eq!(outcome("balanced-yes", &[], &types, objects(8)), expected);
 }
+
+#[test] // lifecycle 37.1, case 4
+fn preferences_hold_back_consolidation_only_while_they_are_respected() {
+    let prefers = json!({"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "preference": {"matchExpressions": [
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["b"]}]}}]}}}});
+    let types = [sells("old", 4, &[("o", "a", 0.2), ("o", "b", 0.2)])];
+    let objects = || {
+        cluster![
+            pool("p", json!({})),
+            sized("n", "old", 4).label("topology.kubernetes.io/zone", json!("b")).holding(
+                "web",
+                "1",
+                prefers.clone()
+            ),
+            sized("room", "old", 4).busy().pod("1"),
+        ]
+    };
+    let respected = outcome("preferences-kept", &[], &types, objects());
+    assert_eq!(respected[0], "n: Can't replace with a cheaper node");
+    let ignored = ["--preference-policy", "Ignore"];
+    let lines = outcome("preferences-ignored", &ignored, &types, objects());
+    assert_eq!(lines[0], "SingleNodeConsolidation n saves 0.2");
+}

@@ -126,3 +126,144 @@ fn unknown_objects_and_words_are_status_two() {
         assert_eq!(text, "", "{object}");
     }
 }
+
+/// Facts of these kinds, in their order.
+fn facts(answer: &Value, about: &[&str]) -> Vec<String> {
+    let all = answer["facts"].as_array().expect("facts").iter();
+    all.filter(|it| about.contains(&it["about"].as_str().expect("text")))
+        .map(|it| it["text"].as_str().expect("text").to_owned())
+        .collect()
+}
+
+#[test] // lifecycle 28.1 and 28.3
+fn a_node_that_goes_away_says_what_it_waits_for() {
+    let critical = json!({"spec": {"priorityClassName": "system-cluster-critical"}});
+    let going = json!({"metadata": {"deletionTimestamp": "2026-03-02T12:00:20Z"}});
+    let until = annotated(DO_NOT_DISRUPT, "48h");
+    let busy = || {
+        node("n", "m.2xlarge")
+            .deleting()
+            .holding("budgeted", "100m", json!({}))
+            .holding("critical", "100m", critical.clone())
+            .holding("free", "100m", json!({}))
+            .holding("going", "100m", going.clone())
+            .holding("held", "100m", annotated(DO_NOT_DISRUPT, "true"))
+            .holding("held-for-a-while", "100m", until.clone())
+            .holding("twice", "100m", json!({}))
+            .holding("daemon", "100m", json!({"spec": {"tolerations": [{"operator": "Exists"}]}}))
+    };
+    let budgets = || {
+        cluster![
+            pdb("a", "budgeted", 0, json!({})),
+            pdb("b", "twice", 3, json!({})),
+            pdb("c", "twice", 3, json!({})),
+        ]
+    };
+    let objects = cluster![pool("p", json!({})), class(json!({})), busy(), budgets()];
+    for object in ["node/n", "nodeclaim/claim-n"] {
+        let answer = explain(&format!("explain-drain-{}", object.len()), object, &objects);
+        assert_eq!(answer["summary"], "it is being removed: 7 pods have to go first", "{object}");
+        assert_eq!(
+            facts(&answer, &["draining", "waits for", "remedy"]),
+            [
+                "not begun",
+                "default/budgeted: held by PodDisruptionBudget default/a, which allows no eviction at present",
+                "default/critical: to be evicted when the pods before it are gone",
+                "default/free: to be evicted",
+                "default/going: terminating, to be gone by 2026-03-02T12:00:20Z",
+                "default/held: held by its annotation karpenter.sh/do-not-disrupt",
+                "default/held-for-a-while: held by its annotation karpenter.sh/do-not-disrupt until 2026-03-03T00:00:00Z",
+                "default/twice: held by more than one PodDisruptionBudget: default/b, default/c",
+                "without terminationGracePeriod it waits for as long as that lasts; annotation karpenter.sh/nodeclaim-termination-timestamp of the NodeClaim sets a deadline",
+            ],
+            "{object}"
+        );
+    }
+    // With a deadline nothing holds it for ever.
+    let deadline =
+        annotated("karpenter.sh/nodeclaim-termination-timestamp", "2026-03-02T12:00:10Z");
+    let short = json!({"spec": {"terminationGracePeriodSeconds": 30}});
+    let it = node("n", "m.2xlarge").deleting().claim(deadline).holding("budgeted", "1", short);
+    let objects = cluster![pool("p", json!({})), class(json!({})), it, budgets()];
+    let answer = explain("explain-deadline", "node/n", &objects);
+    assert_eq!(answer["summary"], "it is being removed: 1 pod has to go first");
+    assert_eq!(
+        facts(&answer, &["draining", "waits for", "remedy"]),
+        [
+            "not begun",
+            "has to be over by 2026-03-02T12:00:10Z",
+            "default/budgeted: deleted now with 10 s of grace, whatever holds it",
+        ]
+    );
+}
+
+#[test] // lifecycle 29.1
+fn a_drained_node_says_which_volumes_it_waits_for() {
+    let attached = |name: &str, node: &str, volume: &str| {
+        json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": name},
+            "spec": {"attacher": "ebs.csi.aws.com", "nodeName": node,
+                "source": {"persistentVolumeName": volume}}})
+    };
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"}, "spec": {"volumeName": "pv-2"}});
+    let stays = json!({"spec": {"tolerations": [{"operator": "Exists"}],
+        "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]}});
+    let objects = |node: Nodes| {
+        cluster![
+            pool("p", json!({})),
+            class(json!({})),
+            node.holding("stays", "100m", stays.clone()),
+            claim.clone(),
+            attached("va-1", "n", "pv-1"),
+            attached("va-2", "n", "pv-2"),
+            attached("va-3", "other", "pv-3"),
+        ]
+    };
+    let answer = explain("explain-volumes", "node/n", &objects(node("n", "m.large").deleting()));
+    assert_eq!(answer["summary"], "it is being removed: 1 volume has to be detached first");
+    assert_eq!(facts(&answer, &["volumes"]), ["still attached: va-1"]);
+    let over = annotated("karpenter.sh/nodeclaim-termination-timestamp", "2026-03-02T11:59:59Z");
+    let it = objects(node("n", "m.large").deleting().claim(over));
+    let answer = explain("explain-volumes-over", "node/n", &it);
+    assert_eq!(answer["summary"], "it is being removed");
+    let ending = node("n", "m.large").deleting().with_condition("InstanceTerminating");
+    let answer = explain("explain-ending", "node/n", &objects(ending));
+    assert_eq!(answer["summary"], "it is being removed: its instance is being terminated");
+}
+
+#[test] // lifecycle 17
+fn a_budget_that_holds_a_node_is_named() {
+    let remedies = |name: &str, budgets: Value| {
+        let held = node("n", "m.2xlarge").pod("1");
+        let it = cluster![pool_that("p", json!({"budgets": budgets})), class(json!({})), held];
+        facts(&explain(name, "node/n", &it), &["remedy"])
+    };
+    assert_eq!(
+        remedies(
+            "explain-budget-window",
+            json!([{"nodes": "5"}, {"nodes": "0", "schedule": "0 9 * * mon-fri", "duration": "8h"}])
+        ),
+        ["budget 1 of NodePool p (nodes 0) applies until 2026-03-02T17:00:00Z"]
+    );
+    assert_eq!(
+        remedies("explain-budget-always", json!([{"nodes": "0%"}])),
+        [
+            "NodePool p: spec.disruption.budgets[0].nodes higher than 0%, or wait until fewer nodes are on their way or not Ready"
+        ]
+    );
+    assert_eq!(
+        remedies(
+            "explain-budget-reason",
+            json!([{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "100%"}])
+        ),
+        [] as [&str; 0]
+    );
+    assert_eq!(
+        remedies(
+            "explain-budget-broken",
+            json!([{"nodes": "1", "schedule": "0 0 * * 7", "duration": "1h"}])
+        )
+        .len(),
+        1
+    );
+}

@@ -86,7 +86,7 @@ fn condition(type_: &str, status: &str) -> Value {
     json!({"status": {"conditions": [{"type": type_, "status": status}]}})
 }
 
-#[test] // lifecycle 35: pods; lifecycle 8.1
+#[test] // lifecycle 35: pods; lifecycle 8.1; 8.3, case 8
 fn pods() {
     let none = json!(null);
     let plain = json!({});

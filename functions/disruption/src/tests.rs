@@ -720,14 +720,16 @@ fn pods_that_stay_pending_are_told_why() {
     assert_eq!(told, ["Failed to schedule pod, label \"foo\" does not have known values"]);
 }
 
-#[test] // lifecycle 34, row 15
+#[test] // lifecycle 34.1, case 4; 34, row 15
 fn the_end_of_a_closed_window_wakes_the_pass() {
-    let closed = json!([{"nodes": "0", "schedule": "0 9 * * *", "duration": "1h"}]);
+    let closed = json!([{"nodes": "0", "schedule": "0 9 * * mon-fri", "duration": "8h"}]);
     let world = world(json!({"spec": {"disruption": {"budgets": closed}}}));
     add_node(&world, "n", "m5.4xlarge", &json!({}));
-    run(&world, -20);
+    // It is ten on a Wednesday.
+    let five = 7 * 3600;
+    run(&world, five - 20);
     assert_eq!((stages(&world), wakes(&world)), (vec![], vec![20]));
-    run(&world, 0);
+    run(&world, five);
     assert_eq!(stages(&world), [Stage::Validating]);
 }
 

@@ -36,7 +36,7 @@ fn disrupted(world: &World) -> Vec<String> {
     world.fake.samples("karpenter_nodeclaims_disrupted_total")
 }
 
-#[test] // aws-capacity 13, cases 1-4; lifecycle 3, cases 2, 6-7; api 13, case 10
+#[test] // aws-capacity 13, cases 1-4; lifecycle 3.1, cases 6 and 7; api 13, case 10
 fn the_gate() {
     let world = World::new(1);
     world.fake.objects.borrow_mut().remove("EC2NodeClass/default");
@@ -102,7 +102,7 @@ fn a_class_without_subnets() {
     assert_eq!(launched(&world, "a-0").1, "InstanceTypeResolutionFailed");
 }
 
-#[test] // lifecycle 3, cases 1, 4-5; api 9, case 4
+#[test] // lifecycle 3.1, case 4; api 9, case 4
 fn what_a_launch_writes() {
     let world = World::new(1);
     world.change_claim("a-0", |claim| {
@@ -172,7 +172,7 @@ fn large_user_data_is_measured_and_warned_about() {
     }
 }
 
-#[test] // lifecycle 3, case 1
+#[test] // lifecycle 3.1, case 1
 fn a_claim_that_changed_meanwhile_is_not_launched() {
     let world = World::new(1);
     world.fake.fail("patch NodeClaim/a-0", "Conflict");
@@ -461,4 +461,38 @@ fn made_up_instances_become_nodes() {
     assert_eq!((run(31, &["a-0", "a-1"]), nodes()), (vec![], 2));
     // Nothing was bought.
     assert!(world.alive().is_empty());
+}
+
+#[test] // lifecycle 3.1, case 3; 34, row 1
+fn a_launch_that_keeps_failing_is_tried_again_later_and_later() {
+    let world = World::new(1);
+    let mut delays = Vec::new();
+    for depth in 0..8 {
+        world.script.borrow_mut().push(Script::Short(1, vec![error("", "m5.large", "us-west-2a")]));
+        world.set_now(at(i64::from(depth) * 100));
+        world.run_batch(&world.batch(&["a-0"], "Retry", depth)).expect("it lives");
+        let (status, reason, message) = launched(&world, "a-0");
+        assert_eq!((status, reason.as_str()), (ConditionStatus::Unknown, "LaunchFailed"));
+        assert!(message.contains("none left"), "{message}");
+        let (to, work, delay, _) = world.fake.sent.borrow_mut().pop().expect("tried again");
+        assert_eq!((to, work.depth), (Concern::Launch, depth + 1));
+        delays.push(delay.as_secs());
+    }
+    assert_eq!(delays, [1, 2, 4, 8, 16, 32, 60, 60]);
+}
+
+#[test] // lifecycle 3.1, case 5
+fn an_answer_that_could_not_be_written_is_not_bought_again() {
+    let world = World::new(1);
+    world.fake.fail("patch-status NodeClaim/a-0", "InternalError");
+    world.run().expect("it lives");
+    assert_eq!(world.claim("a-0").expect("there").status.provider_id.as_str(), "");
+    assert_eq!(world.instances.borrow().len(), 1);
+    world.fake.mend("patch-status NodeClaim/a-0");
+    world.set_now(at(1));
+    world.run().expect("it lives");
+    let claim = world.claim("a-0").expect("there");
+    assert_eq!(claim.status.provider_id.as_str(), "aws:///us-west-2a/i-00000000000000001");
+    assert!(claim.is_true(NodeClaim::LAUNCHED));
+    assert_eq!((world.fleets.borrow().len(), world.instances.borrow().len()), (1, 1));
 }

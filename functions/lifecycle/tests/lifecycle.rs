@@ -358,7 +358,7 @@ fn drift_is_found_in_order() {
     assert_eq!(drift(&stage, "EC2NodeClass/default"), "");
 }
 
-#[test] // lifecycle 9, details; api 8, case 9
+#[test] // lifecycle 9.1, case 15, the better outcome; 9, details; api 8, case 9
 fn drift_needs_a_pool_and_a_class() {
     let stage = Stage::new("10:30:00");
     grown(&stage, json!({}));
@@ -648,4 +648,28 @@ fn a_sweep_describes_instances_in_as_few_calls_as_paging_needs() {
         play(&stage, at("10:20:00"));
         assert_eq!(*stage.describes.borrow(), [calls], "{count} nodes");
     }
+}
+
+#[test] // lifecycle 34.1, case 3
+fn what_is_due_in_a_month_is_found_by_the_sweep() {
+    let created = at("10:00:00");
+    let hours = |n: i64| created + jiff::SignedDuration::from_hours(n);
+    let stage = Stage::new("10:30:00");
+    pool(&stage, json!({}));
+    grown(&stage, json!({"spec": {"expireAfter": "720h"}}));
+    stage.message(LIFECYCLE, "NodeClaimChanged", &["NodeClaim/c"]);
+    play(&stage, at("10:30:00"));
+    assert_eq!(stage.pending(LIFECYCLE), [], "no message can be delayed for so long");
+    stage.advance(hours(720) - jiff::SignedDuration::from_mins(16));
+    stage.message(LIFECYCLE, "Sweep", &[]);
+    play(&stage, stage.now());
+    assert_eq!(stage.pending(LIFECYCLE), [], "still too far off");
+    stage.advance(hours(720) - jiff::SignedDuration::from_mins(6));
+    stage.message(LIFECYCLE, "Sweep", &[]);
+    play(&stage, stage.now());
+    assert_eq!(stage.pending(LIFECYCLE), [(360, "Wake".to_owned())]);
+    play(&stage, hours(720) - jiff::SignedDuration::from_secs(1));
+    assert!(!the_claim(&stage).metadata.deleting());
+    play(&stage, hours(720));
+    assert_eq!(the_claim(&stage).metadata.deletion_timestamp, Some(hours(720)));
 }

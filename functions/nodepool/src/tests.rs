@@ -361,7 +361,7 @@ fn a_requirement_on_the_hostname_is_refused() {
     assert_eq!(condition(&world, "Ready").0, ConditionStatus::False);
 }
 
-#[test] // api 4.5: unknown after an edit of pool or class, and with the condition missing; otherwise it stays
+#[test] // lifecycle 6.3, case 7; api 4.5: unknown after an edit of pool or class, and with the condition missing; otherwise it stays
 fn registration_health_is_reset_by_edits_alone() {
     let health = |world: &Fake| condition(world, NodePool::NODE_REGISTRATION_HEALTHY);
     let said = || {
@@ -398,6 +398,14 @@ fn registration_health_is_reset_by_edits_alone() {
         (ConditionStatus::Unknown, "AwaitingReconciliation", "object is awaiting reconciliation")
     );
     assert_eq!(read(&world).status.node_class_observed_generation, Some(2));
+    assert!(world.records.borrow().is_empty());
+    // The pool was edited.
+    let world = said();
+    let mut edited = serde_json::to_value(read(&world)).expect("writes");
+    edited["metadata"]["generation"] = json!(5);
+    world.add_json::<NodePool>(edited);
+    run(&world, only_pool());
+    assert_eq!(health(&world).0, ConditionStatus::Unknown);
     assert!(world.records.borrow().is_empty());
     // The pool was edited while its class is missing: nothing is reset before the class is there.
     let world = Fake::at(at(0));

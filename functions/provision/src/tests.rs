@@ -262,7 +262,7 @@ fn fixed_claim(fake: &Fake, name: &str, launched: bool, deleting: bool) {
     }
 }
 
-#[test] // scheduling 22, cases 1, 2, 4 and 6; lifecycle 31, cases 1-4 and 7
+#[test] // scheduling 22, cases 1, 2, 4 and 6; lifecycle 31.1, cases 1 to 4
 fn static_pools_keep_their_size() {
     let run = |replicas, limit, claims_there: &[(&str, bool, bool)]| {
         let fake = world();
@@ -310,6 +310,57 @@ fn a_node_that_a_command_replaces_is_not_replaced_twice() {
     }
 }
 
+#[test] // lifecycle 31.1, cases 5 to 7
+fn static_pools_shrink_where_it_hurts_least() {
+    let held = json!({"karpenter.sh/do-not-disrupt": "true"});
+    let shrunk = |replicas: i64, ready: bool| {
+        let fake = world();
+        static_pool(&fake, replicas, None);
+        if !ready {
+            let mut pool = fake.object::<NodePool>("fixed").expect("there");
+            pool.status.conditions.clear();
+            fake.add(&pool);
+        }
+        for kind in ["high", "held", "daemon", "held-daemon", "low"] {
+            for n in 0..2 {
+                let name = format!("{kind}-{n}");
+                fixed_claim(&fake, &name, true, false);
+                for p in 0..if kind == "high" { 3 } else { 1 } {
+                    let owner = if kind.ends_with("daemon") { "DaemonSet" } else { "ReplicaSet" };
+                    fake.add_json::<Pod>(json!({"metadata": {"name": format!("{name}-{p}"), "namespace": "ns",
+                            "uid": format!("pod-{name}-{p}"), "annotations": if kind.starts_with("held") { held.clone() } else { json!({}) },
+                            "ownerReferences": [{"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "o"}]},
+                        "spec": {"nodeName": format!("node-{name}")}, "status": {"phase": "Running"}}));
+                }
+            }
+        }
+        provision_with(
+            &fake,
+            &Work::new("NodePoolReady", Vec::new()),
+            &gates("StaticCapacity=true"),
+        );
+        let deleted = decisions(&fake, "delete").into_iter();
+        let mut kinds: Vec<String> = deleted
+            .map(|it| {
+                it.0.trim_start_matches("NodeClaim/")
+                    .rsplit_once('-')
+                    .expect("a number")
+                    .0
+                    .to_owned()
+            })
+            .collect();
+        kinds.sort();
+        kinds
+    };
+    assert_eq!(shrunk(8, true), ["daemon", "daemon"]);
+    assert_eq!(shrunk(6, true), ["daemon", "daemon", "low", "low"]);
+    assert_eq!(shrunk(4, true), ["daemon", "daemon", "high", "high", "low", "low"]);
+    assert_eq!(shrunk(0, true).len(), 10);
+    // A pool that is not Ready makes nothing, but it shrinks.
+    assert_eq!(shrunk(8, false), ["daemon", "daemon"]);
+    assert_eq!(shrunk(12, false), [] as [&str; 0]);
+}
+
 #[test] // api 7: resolved custom keys, on static pools too; what they lack would be drift at once
 fn static_claims_carry_the_labels_their_pool_asks_for() {
     let fake = world();
@@ -333,7 +384,7 @@ fn static_claims_carry_the_labels_their_pool_asks_for() {
     }
 }
 
-#[test] // scheduling 22: without the gate nothing is scaled
+#[test] // lifecycle 37.1, case 6; scheduling 22: without the gate nothing is scaled
 fn static_pools_need_their_gate() {
     let fake = world();
     static_pool(&fake, 3, None);

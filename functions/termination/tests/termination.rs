@@ -413,3 +413,48 @@ fn a_process_may_die_at_any_call() {
         }
     }
 }
+
+#[test] // lifecycle 28.7, case 11
+fn an_eviction_that_fails_is_tried_again_without_a_word_to_the_node() {
+    let stage = deleted_node("10:00:00", json!(null));
+    pod(&stage, "web", json!({}));
+    stage.fake.fail("evict Pod/default/web", "InternalError");
+    stage.message(Concern::Termination, "NodeClaimDeleting", &["NodeClaim/c"]);
+    play(&stage, at("10:01:00"));
+    assert!(!is_over(&stage));
+    let asked = stage.fake.samples("karpenter_pods_eviction_requests_total");
+    assert!(asked.len() > 1, "{asked:?}");
+    assert!(asked.iter().all(|it| it == "karpenter_pods_eviction_requests_total{code=500} 1"));
+    let complaints: Vec<String> = stage
+        .fake
+        .events
+        .borrow()
+        .iter()
+        .filter(|it| it.message.contains("Pod=default/web"))
+        .map(|it| it.message.clone())
+        .collect();
+    assert_eq!(complaints, [] as [&str; 0]);
+    stage.fake.mend("evict Pod/default/web");
+    play(&stage, at("10:05:00"));
+    assert!(is_over(&stage));
+}
+
+#[test] // lifecycle 28.7, case 13: the deadline is the claim's, and nobody moves it
+fn a_deadline_that_is_set_stays() {
+    let stage = deleted_node("10:00:00", json!("1h"));
+    pod(&stage, "web", json!({"spec": {"terminationGracePeriodSeconds": 60}}));
+    stage.blocked.borrow_mut().insert("web".into());
+    stage.message(Concern::Termination, "NodeClaimDeleting", &["NodeClaim/c"]);
+    play(&stage, at("10:00:10"));
+    // Without its grace period the claim keeps the deadline that was written down.
+    let mut claim = stage.get::<NodeClaim>("c").expect("there");
+    let deadline = "karpenter.sh/nodeclaim-termination-timestamp";
+    assert_eq!(claim.metadata.annotation(deadline), Some("2024-03-01T11:00:00Z"));
+    claim.spec.termination_grace_period = None;
+    stage.fake.add(&claim);
+    stage.message(Concern::Termination, "NodeClaimDeleting", &["NodeClaim/c"]);
+    play(&stage, at("10:58:59"));
+    assert_eq!(calls(&stage, &["delete Pod"]), [] as [&str; 0]);
+    play(&stage, at("10:59:30"));
+    assert_eq!(calls(&stage, &["delete Pod"]), ["delete Pod/default/web"]);
+}

@@ -453,7 +453,7 @@ fn at_most_three_hundred_overrides() {
     assert!(prices.iter().all(|it| *it <= 50.0));
 }
 
-#[test] // aws-capacity 19, cases 1, 5-7; lifecycle 3, case 4
+#[test] // aws-capacity 19, cases 1, 5-7; lifecycle 3.1, case 4
 fn claims_of_instances() {
     let planner = Planner::new("AL2023");
     let m5 = {

@@ -45,7 +45,7 @@ fn conditions_begin_at_creation() {
     assert_eq!(written_status(&early), None, "launching writes the first status");
 }
 
-#[test] // lifecycle 1.4, cases 2-4; api 8, case 3
+#[test] // lifecycle 1.4, cases 2-4; 3.1, case 8; api 8, case 3
 fn ready_follows() {
     assert_eq!(
         condition(&claim(json!({})), "Ready"),
@@ -56,7 +56,11 @@ fn ready_follows() {
     it.metadata.generation = 2;
     let restamped = look(&it, &[&joined(json!({}))], "10:02:00");
     let it = written_status(&restamped).expect("written");
-    assert_eq!(it.condition("Launched").map(|it| it.observed_generation), Some(2));
+    // lifecycle 3.1, case 8
+    let (before, after) = (claim(json!({})), it.condition("Launched").expect("there"));
+    let before = before.condition("Launched").expect("there");
+    let expected = spokeshave_model::Condition { observed_generation: 2, ..before.clone() };
+    assert_eq!(*after, expected);
     let twice = look(
         &claim(json!({})),
         &[&node(json!({})), &node(json!({"metadata": {"name": "m"}}))],
@@ -219,7 +223,7 @@ fn a_startup_taint_that_its_agent_removed_stays_away() {
     assert!(written_status(&again).is_some_and(|it| it.is_true("Registered")));
 }
 
-#[test] // lifecycle 5.1; api 9, cases 5 and 6; api 20, case 9
+#[test] // lifecycle 5.1, cases 1 to 6; api 9, cases 5 and 6; api 20, case 9
 fn initialization_waits_for() {
     let ready = |status: &str| json!([{"type": "Ready", "status": status}]);
     for (what, of_claim, of_node, expected) in [
@@ -555,6 +559,20 @@ fn drifted_is_written_and_taken_away() {
     assert_eq!(judge(&second, Drift::Unjudged, "10:15:00").actions, [], "an error changes nothing");
     let cured = judge(&second, Drift::None, "10:15:00");
     assert_eq!(written_status(&cured).expect("written").condition("Drifted"), None);
+    // Before it is launched nothing has drifted, whatever is said of it.
+    let mut early = claim(json!({"status": {"providerID": null}}));
+    early.status.conditions.clear();
+    early.conditions_mut().initialize();
+    early.conditions_mut().set(
+        NodeClaim::LAUNCHED,
+        Unknown,
+        "LaunchFailed",
+        "boom",
+        at("10:00:05"),
+    );
+    early.conditions_mut().set(NodeClaim::DRIFTED, True, "AMIDrift", "AMIDrift", at("10:00:06"));
+    let judged = judge(&early, Drift::Drifted("AMIDrift".into()), "10:01:00");
+    assert_eq!(written_status(&judged).expect("written").condition("Drifted"), None);
 }
 
 #[test] // lifecycle 10.1, cases 1-7; api 8, case 7; B-031

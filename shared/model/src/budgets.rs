@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(all(&[], 10, noon), (UNLIMITED, UNLIMITED, UNLIMITED));
     }
 
-    #[test] // lifecycle 17.5; api 5, cases 9 to 12
+    #[test] // lifecycle 17.5, cases 1 to 11; 36.1, case 4: no zone but UTC; api 5, cases 9 to 12
     fn active_windows() {
         let workdays = ("0 9 * * mon-fri", "8h");
         let night = ("0 22 * * *", "4h");

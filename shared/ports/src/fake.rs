@@ -276,7 +276,10 @@ impl Cluster for Fake {
     }
 
     async fn evict(&self, pod: &ObjectKey, _uid: &Uid) -> Result<Eviction, ClusterError> {
-        self.note(format!("evict Pod/{pod}"));
+        let object = format!("Pod/{pod}");
+        let call = format!("evict {object}");
+        self.api(&call, &object)?;
+        self.note(call);
         Ok(Eviction::Accepted)
     }
 

@@ -347,7 +347,9 @@ impl Cluster for Stage {
             Ok(Eviction::Blocked)
         } else {
             let result = self.fake.evict(pod, uid).await;
-            self.end_pod(pod, None);
+            if result.is_ok() {
+                self.end_pod(pod, None);
+            }
             result
         };
         self.leave().await;

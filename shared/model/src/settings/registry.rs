@@ -181,6 +181,15 @@ mod tests {
         }
     }
 
+    #[test] // lifecycle 37.1, case 1
+    fn a_gate_that_is_not_named_keeps_its_default() {
+        let mut settings = Settings::default();
+        assert_eq!(settings.set("FEATURE_GATES", "SpotToSpotConsolidation=true"), Ok(true));
+        let gates = settings.gates;
+        assert!(gates.spot_to_spot_consolidation && gates.reserved_capacity);
+        assert!(!gates.node_repair && !gates.static_capacity);
+    }
+
     #[test]
     fn every_gate_is_described_with_its_default() {
         for (name, default, _) in GATES {
