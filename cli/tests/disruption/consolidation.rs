@@ -82,6 +82,24 @@ fn equal_and_unknown_prices_are_no_gain() {
     let mut unknown = types.to_vec();
     unknown[0]["offerings"][0]["price"] = Value::Null;
     assert_eq!(outcome("unknown", &[], &unknown, lone("old", 4, "on-demand")), keep);
+    // On-demand capacity of an unknown price may cost anything; spot capacity without a price is not bought.
+    let offers = |of: &[Sold], without: usize| {
+        let mut new = sells("new", 4, of);
+        new["offerings"][without]["price"] = Value::Null;
+        [sells("old", 4, &[("o", "a", 0.5)]), new]
+    };
+    let types = offers(&[("o", "a", 0.1), ("o", "b", 0.1)], 1);
+    assert_eq!(outcome("unknown-zone", &[], &types, lone("old", 4, "on-demand")), keep);
+    for (name, of) in [
+        ("unknown-spot-zone", &[("s", "a", 0.1), ("s", "b", 0.1)]),
+        ("unknown-spot", &[("o", "a", 0.1), ("s", "b", 0.1)]),
+    ] {
+        let bought = if of[0].0 == "s" { "spot" } else { "on-demand" };
+        assert_eq!(
+            outcome(name, &[], &offers(of, 1), lone("old", 4, "on-demand")),
+            [format!("SingleNodeConsolidation n -> p[new]({bought})$0.1 saves 0.4")]
+        );
+    }
     let b021 =
         [sells("c6a.xlarge", 4, &[("o", "a", 0.153)]), sells("c6i.xlarge", 4, &[("o", "a", 0.17)])];
     assert_eq!(outcome("b-021", &[], &b021, lone("c6a.xlarge", 4, "on-demand")), keep);

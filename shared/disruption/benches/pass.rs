@@ -8,13 +8,13 @@ use spokeshave_disruption::{
     Method, Scheduler, View, candidates::Survey, memory::Memory, methods::NoLimit, pass,
 };
 use spokeshave_model::{
-    CapacityType, InstanceType, NodeClaim, NodePool, Offering, Quantity, Requirement, Resources,
-    Settings,
+    CapacityType, InstanceType, Kind, NodeClaim, NodePool, ObjectKey, Offering, Quantity,
+    Requirement, Resources, Settings,
     core::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
     labels,
     meta::{apply_merge_patch, from_value},
 };
-use spokeshave_scheduling::{ClusterView, Object, Options, PoolInput};
+use spokeshave_scheduling::{Change, ClusterView, Object, Options, PoolInput};
 
 const NODES: usize = 5_000;
 const PODS_PER_NODE: usize = 20;
@@ -155,6 +155,15 @@ fn pass_over(cluster: &ClusterView, pools: &[PoolInput]) -> usize {
     outcome.commands.iter().map(|it| it.candidates.len()).sum()
 }
 
+/// The pod of this name as it is, under another name.
+fn renamed(cluster: &ClusterView, from: &str, to: &str) -> Object {
+    let old = cluster.pod(&ObjectKey::namespaced("ns", from));
+    let mut new = old.map(|it| Pod::clone(it)).unwrap_or_default();
+    new.metadata.name = to.into();
+    new.metadata.uid = to.into();
+    Object::from(Arc::new(new))
+}
+
 /// Half of every node is free: 101 nodes go at once.
 #[divan::bench(sample_count = 3, sample_size = 1)]
 fn many_can_go(bencher: divan::Bencher<'_, '_>) {
@@ -227,6 +236,21 @@ fn wish(mix: &str) -> Value {
         }
         _ => json!({}),
     }
+}
+
+/// The next pass after one that found nothing: on a hundred nodes a pod has gone and another has come meanwhile.
+#[divan::bench(sample_count = 1, sample_size = 1)]
+fn none_can_go_after_100_changes(bencher: divan::Bencher<'_, '_>) {
+    let (mut cluster, pools) = cluster("790m", "WhenEmptyOrUnderutilized");
+    bencher.bench_local(|| {
+        for n in (0..NODES).step_by(NODES / 100) {
+            let was = format!("p{n}-0");
+            let new = renamed(&cluster, &was, &format!("p{n}-new"));
+            cluster.apply(Change::Delete(Pod::KIND, ObjectKey::namespaced("ns", &was)));
+            cluster.apply(Change::Put(new));
+        }
+        pass_over(&cluster, &pools)
+    });
 }
 
 /// Nothing may be consolidated: the survey alone.

@@ -1,7 +1,7 @@
 //! What every pass can say of the cluster as a whole: how full its nodes are, and what its pools cost (lifecycle 33).
 //!
-//! DIFFERENCE: the gauges of each single node and pod are left out. Each would be a metric of its own in CloudWatch, and
-//! each metric is paid for.
+//! DIFFERENCE: the gauges of each single pod are left out, and those of nodes and of conditions are told on request. Each
+//! is a metric of its own in CloudWatch, and each metric is paid for.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,23 @@ use crate::{
     cluster::{StateNode, View},
     costs::node_price,
     notices::Measure,
+    object_gauges::object_gauges,
 };
 
 /// The gauges, sorted by name and label. Nothing is said of a resource that no node offers.
 pub fn gauges(view: &View) -> Vec<Measure> {
     let mut measures = utilization(view);
-    measures.extend(costs(view).into_iter().map(|(pool, cost)| {
-        Measure::gauge("karpenter_nodepools_cost_total", cost, &[("nodepool", pool)])
-    }));
+    for (pool, cost) in costs(view) {
+        let labels = [("nodepool", pool)];
+        measures.push(Measure::gauge("karpenter_nodepools_cost_total", cost.dollars, &labels));
+        if cost.unknown > 0 {
+            let name = "karpenter_nodepools_cost_tracker_errors_total";
+            measures.push(Measure::count(name, cost.unknown as f64, &labels));
+        }
+    }
+    if view.settings.object_gauges {
+        measures.extend(object_gauges(view));
+    }
     measures
 }
 
@@ -42,17 +51,34 @@ fn utilization(view: &View) -> Vec<Measure> {
     offered.iter().filter(|(_, offered)| offered.as_f64() > 0.0).map(gauge).collect()
 }
 
-/// Dollars per hour by pool. A claim counts from its launch on, since its labels say then what was bought; one whose
-/// offering is not known costs nothing.
-fn costs(view: &View) -> BTreeMap<&str, f64> {
-    let mut costs: BTreeMap<&str, f64> =
-        view.pools.keys().map(|name| (name.as_str(), 0.0)).collect();
+/// What a pool costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Cost {
+    /// Per hour.
+    dollars: f64,
+    /// Claims that were bought, and of which nobody can tell the price.
+    unknown: usize,
+}
+
+/// Costs by pool. A claim counts from its launch on, since its labels say then what was bought; one whose offering is
+/// not known costs nothing.
+fn costs(view: &View) -> BTreeMap<&str, Cost> {
+    let mut costs: BTreeMap<&str, Cost> =
+        view.pools.keys().map(|name| (name.as_str(), Cost::default())).collect();
     for state in &view.nodes {
         if let Some(cost) = costs.get_mut(state.pool()) {
-            *cost += claim_price(view, state);
+            let price = claim_price(view, state);
+            cost.dollars += price;
+            cost.unknown += usize::from(price <= 0.0 && was_bought(state));
         }
     }
     costs
+}
+
+/// Whether the labels of the claim say what was bought for it.
+fn was_bought(state: &StateNode) -> bool {
+    let has = |key: &str| state.claim.as_ref().is_some_and(|it| it.metadata.label(key).is_some());
+    [labels::INSTANCE_TYPE, labels::ZONE, labels::CAPACITY_TYPE].into_iter().all(has)
 }
 
 /// Dollars per hour that the claim of a node costs by its own labels.
@@ -104,7 +130,7 @@ mod tests {
         );
     }
 
-    #[test]
+    #[test] // lifecycle 33: what is bought at a price that nobody knows is counted
     fn a_pool_costs_what_its_claims_cost() {
         let types = [on_demand("m.large", 0.25), on_demand("m.xlarge", 0.5)];
         let nodes = [("n1", "p", "m.large"), ("n2", "p", "m.xlarge"), ("n3", "q", "gone.large")];
@@ -115,6 +141,7 @@ mod tests {
             [
                 "karpenter_nodepools_cost_total p 0.75",
                 "karpenter_nodepools_cost_total q 0",
+                "karpenter_nodepools_cost_tracker_errors_total q 1",
                 "karpenter_nodepools_cost_total unused 0",
             ]
         );

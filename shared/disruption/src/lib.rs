@@ -20,6 +20,7 @@ pub mod gauges;
 pub mod memory;
 pub mod methods;
 pub mod notices;
+pub mod object_gauges;
 pub mod pass;
 pub mod pricing;
 pub mod scheduler;

@@ -207,7 +207,7 @@ pub fn drift(
                 continue;
             }
             Err(SimulationError::OutOfTime) => {
-                found.stopped_at = Some(n);
+                found.stopped_at = Some(stop(n, skip));
                 return found;
             }
             Err(SimulationError::Failed(why)) => {
@@ -246,6 +246,12 @@ pub struct Rules<'a> {
 enum Attempt {
     Works(Box<Command>),
     Fails,
+}
+
+/// Where a search goes on that ran out of time with the candidate at `n`: with that one, unless it had the whole slice
+/// to itself already.
+fn stop(n: usize, skip: usize) -> usize {
+    if n == skip { n + 1 } else { n }
 }
 
 /// The longest run of candidates, best first, that can go together; found by halving.
@@ -454,7 +460,7 @@ pub fn single_node(
         let simulation = match simulator.simulate(&[candidate.at], Purpose::Consolidation) {
             Ok(it) => it,
             Err(SimulationError::OutOfTime) => {
-                found.stopped_at = Some(n);
+                found.stopped_at = Some(stop(n, skip));
                 return found;
             }
             Err(error) => {

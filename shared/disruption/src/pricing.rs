@@ -68,10 +68,14 @@ pub fn cheapest(it: &InstanceType, filter: &OfferingFilter<'_>) -> Option<f64> {
 }
 
 /// The highest price that a launch of the type may end up with: launches take reserved capacity first, then spot,
-/// then on-demand, and the zone is not known in advance. Infinite when it cannot be bought or a price is unknown.
+/// then on-demand, and the zone is not known in advance. Spot capacity without a known price is not bought at all, as
+/// in scheduling. Infinite when it cannot be bought or a price is unknown.
 pub fn worst_launch_price(it: &InstanceType, filter: &OfferingFilter<'_>) -> f64 {
     let mut worst: [Option<f64>; 3] = [None; 3];
-    for offering in it.offerings.iter().filter(|it| it.available && filter.allows(it)) {
+    let is_bought = |it: &Offering| {
+        it.available && (it.price.is_some() || it.capacity_type != CapacityType::Spot)
+    };
+    for offering in it.offerings.iter().filter(|it| is_bought(it) && filter.allows(it)) {
         let rank = match offering.capacity_type {
             CapacityType::Reserved => 0,
             CapacityType::Spot => 1,

@@ -92,6 +92,8 @@ pub struct Settings {
     pub disable_dry_run: bool,
     /// Neither gauges of nodes and NodePools nor the status metrics and events of NodeClaims, NodePools and Nodes.
     pub disable_cluster_state_observability: bool,
+    /// Gauges of every single node, and of the conditions of every NodeClaim, NodePool and Node.
+    pub object_gauges: bool,
     pub enable_zonal_shift: bool,
     pub ami_refresh_interval: SignedDuration,
     pub subnet_refresh_interval: SignedDuration,
@@ -122,6 +124,7 @@ impl Default for Settings {
             reserved_enis: 0,
             disable_dry_run: false,
             disable_cluster_state_observability: false,
+            object_gauges: false,
             enable_zonal_shift: false,
             ami_refresh_interval: SignedDuration::from_mins(1),
             subnet_refresh_interval: SignedDuration::from_mins(1),
@@ -198,6 +201,7 @@ impl Settings {
             "DISABLE_CLUSTER_STATE_OBSERVABILITY" => {
                 self.disable_cluster_state_observability = boolean()?;
             }
+            "OBJECT_GAUGES" => self.object_gauges = boolean()?,
             "ENABLE_ZONAL_SHIFT" => self.enable_zonal_shift = boolean()?,
             "AMI_REFRESH_INTERVAL" => self.ami_refresh_interval = duration(60)?,
             "SUBNET_REFRESH_INTERVAL" => self.subnet_refresh_interval = duration(60)?,

@@ -112,6 +112,37 @@ mod tests {
         Timestamp::from_second(second).expect("valid")
     }
 
+    #[test] // lifecycle 32.1, cases 1 to 4, with the better key: the object and the text
+    fn another_object_or_another_text_is_another_event() {
+        let other = KubeEvent { uid: Uid::from("u-2"), ..sample("a") };
+        let minutes = SignedDuration::from_mins;
+        for (case, span, told) in [
+            (
+                1,
+                2,
+                vec![(sample("a"), 0, true), (sample("b"), 60, true), (sample("b"), 121, false)],
+            ),
+            (2, 1, vec![(sample("for Drifted"), 0, true), (sample("for Empty"), 0, true)]),
+            (
+                3,
+                15,
+                vec![
+                    (sample("a"), 0, true),
+                    (sample("b"), 600, true),
+                    (sample("a"), 899, false),
+                    (sample("a"), 900, true),
+                ],
+            ),
+            (4, 2, vec![(sample("a"), 0, true), (other, 1, true)]),
+        ] {
+            let mut repeats = Repeats::default();
+            for (event, second, expected) in told {
+                let is_told = !repeats.is_repeat(&event, minutes(span), at(second));
+                assert_eq!(is_told, expected, "case {case}, {second} s");
+            }
+        }
+    }
+
     #[test]
     fn repeats_within_the_span_are_dropped() {
         let mut repeats = Repeats::default();

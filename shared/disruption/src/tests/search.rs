@@ -8,12 +8,14 @@ use spokeshave_model::InstanceType;
 
 use crate::{
     View,
+    allowance::Allowances,
     candidates::Survey,
     command::Method,
     fixtures::*,
-    memory::Memory,
-    methods::Stopwatch,
+    memory::{Memory, Search},
+    methods::{self, NoLimit, Rules, Stopwatch},
     pass::{self, Outcome},
+    simulation::SimulationError,
 };
 
 /// Time for so many simulations.
@@ -162,4 +164,39 @@ fn what_takes_no_time_does_not_wait_for_a_search() {
     assert_eq!(outcome.method, Some(Method::MultiNodeConsolidation));
     let (outcome, _) = pass_of(&it, &outcome.memory, 9, |_| true);
     assert_eq!(outcome.method, Some(Method::Drift));
+}
+
+#[test]
+fn a_candidate_that_takes_a_whole_slice_does_not_hold_the_others() {
+    let it = fleet(3);
+    let survey = Survey::new(&it);
+    let candidates = || survey.collect(Method::SingleNodeConsolidation).candidates;
+    let allowances = Allowances::new(&it, Method::SingleNodeConsolidation.reason());
+    let mut memory: Option<Search> = None;
+    let mut order = Vec::new();
+    for expected in [Some(1), Some(2), None] {
+        let mut told = Told::new(|without: &[usize]| match without {
+            [0 | 1] => Err(SimulationError::OutOfTime),
+            _ => does_not_fit(),
+        });
+        let found = methods::single_node(
+            &survey,
+            candidates(),
+            &none(),
+            &allowances,
+            &mut told,
+            &mut NoLimit,
+            Rules::default(),
+            memory.as_ref(),
+        );
+        order.extend(told.nodes.iter().map(|it| it[0]));
+        assert_eq!(found.stopped_at, expected);
+        memory = found.stopped_at.map(|looked_at| Search {
+            method: Method::SingleNodeConsolidation,
+            started: it.now,
+            looked_at,
+            halving: None,
+        });
+    }
+    assert_eq!(order, [0, 1, 2]);
 }

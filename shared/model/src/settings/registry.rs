@@ -122,8 +122,14 @@ pub const ALL: &[Described] = &[
     described(
         "DISABLE_CLUSTER_STATE_OBSERVABILITY",
         "false",
-        "",
+        "DisableClusterStateObservability",
         "No gauges of nodes and NodePools, and no status metrics and events of NodeClaims, NodePools and Nodes",
+    ),
+    described(
+        "OBJECT_GAUGES",
+        "false",
+        "ObjectGauges",
+        "Gauges of every single node and of the conditions of every NodeClaim, NodePool and Node; each is a metric that CloudWatch charges for",
     ),
     described("ENABLE_ZONAL_SHIFT", "false", "", "Accepted for compatibility"),
     described("AMI_REFRESH_INTERVAL", "1m", "", "How often images are resolved anew, at least 60s"),
