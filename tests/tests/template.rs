@@ -288,8 +288,13 @@ fn queues_are_polled_as_code_says() {
         for event in events.values().map(|it| &it["Properties"]) {
             read.insert(event["Queue"].as_str().expect("a queue").to_owned());
             // In poll mode Lambda reads only what cannot wait.
-            let enabled =
-                (!ALWAYS_POLLED.contains(&source.concern)).then(|| json!(["Drains", false, true]));
+            let enabled = match source.concern {
+                // Zonal shifts are read every half minute.
+                Concern::CatalogRefresh => Some(json!(["ShiftsZones", true, false])),
+                it if NEVER_POLLED.contains(&it) => Some(json!(false)),
+                it if ALWAYS_POLLED.contains(&it) => None,
+                _ => Some(json!(["Drains", false, true])),
+            };
             assert_eq!(event.get("Enabled"), enabled.as_ref(), "{name}");
             assert_eq!(
                 event["FunctionResponseTypes"],

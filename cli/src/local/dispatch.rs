@@ -71,7 +71,7 @@ impl Functions for AllFunctions {
                 }
                 Concern::CatalogRefresh => {
                     let shifts = &spokeshave_ports::NoZonalShifts;
-                    spokeshave_catalog_refresh_function::handle(&batch, it, it, shifts, it, &cx)
+                    spokeshave_catalog_refresh_function::handle(&batch, it, it, shifts, it, it, &cx)
                         .await
                 }
                 // The bridge is started directly; it has no queue.

@@ -1,9 +1,12 @@
 //! The function `catalog-refresh`: keeps in the state table what the region sells.
 //!
-//! Every run reads spot prices, what is left in capacity reservations, and zonal shifts where they count; instance types, offerings and on-demand prices
+//! Every run reads spot prices, what is left in capacity reservations, and zonal shifts where they count (those every 30
+//! seconds, by delayed messages to itself); instance types, offerings and on-demand prices
 //! are read when the last answer is 12 hours old. Each is read independently of the others. A failed or empty answer
 //! never replaces an older one, and the next run asks again. It also deletes launch templates that nothing has used for
 //! an hour.
+
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_catalog::{
@@ -15,7 +18,8 @@ use spokeshave_catalog::{
 use spokeshave_lambda::{BatchAnswer, SqsBatch};
 use spokeshave_model::labels;
 use spokeshave_ports::{
-    Decision, Ec2, Invocation, Pricing, StateError, StateTable, ZonalShifts, chain, ec2::Filter,
+    AwsError, Concern, Decision, Ec2, Invocation, Pricing, Queues, StateError, StateTable, Work,
+    ZonalShifts, chain, ec2::Filter,
 };
 
 /// How old types, offerings and on-demand prices may be. 12 hours, as in Karpenter.
@@ -23,37 +27,82 @@ pub const REFRESH: SignedDuration = SignedDuration::from_hours(12);
 /// Launches go on with an older catalog, but a person should know.
 pub const STALE: SignedDuration = SignedDuration::from_hours(24);
 
-/// Handles a batch: however many messages it has, one refresh.
+/// Seconds between two scheduled messages.
+const SCHEDULE: i64 = 300;
+
+/// Why a run failed.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("state table")]
+    State(#[from] StateError),
+    #[error("queue")]
+    Queue(#[from] AwsError),
+}
+
+/// Handles a batch: however many messages it has, one refresh. Messages that ask for zonal shifts alone cause no more than
+/// that.
 pub async fn handle(
     batch: &SqsBatch,
     ec2: &impl Ec2,
     pricing: &impl Pricing,
     shifts: &impl ZonalShifts,
     state: &impl StateTable,
+    queues: &impl Queues,
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
     if batch.records.is_empty() {
         return BatchAnswer::done();
     }
-    let refreshed = match read_shifts(shifts, state, cx).await {
-        Ok(()) => refresh(ec2, pricing, state, cx).await,
-        Err(error) => Err(error),
+    let is_poll = |work: &Work| work.reason == zonal_shift::POLL_REASON;
+    let only_polls = batch.records.iter().all(|it| it.work().is_ok_and(|it| is_poll(&it)));
+    let done = async {
+        read_shifts(shifts, state, queues, cx).await?;
+        if !only_polls {
+            arrange_polls(queues, cx).await?;
+            refresh(ec2, pricing, state, cx).await?;
+        }
+        Ok::<(), Trouble>(())
     };
-    if let Err(error) = refreshed {
-        cx.decide(Decision::new("retry", "Catalog/", chain(&error)));
+    if let Err(error) = done.await {
+        cx.decide(Decision::new("retry", "Catalog/", chain(&error)).caused_by(&error));
         return BatchAnswer::retry_all(batch);
     }
     BatchAnswer::done()
+}
+
+/// The reads of zonal shifts until the next scheduled message.
+async fn arrange_polls(queues: &impl Queues, cx: &Invocation<'_>) -> Result<(), AwsError> {
+    if !cx.settings.enable_zonal_shift {
+        return Ok(());
+    }
+    let pause = zonal_shift::POLL.as_secs();
+    for n in 1..SCHEDULE / pause {
+        let work = Work::new(zonal_shift::POLL_REASON, Vec::new());
+        let delay = SignedDuration::from_secs(n * pause);
+        queues.send(Concern::CatalogRefresh, &work, delay, "").await?;
+    }
+    Ok(())
 }
 
 fn is_due(read_at: Option<Timestamp>, now: Timestamp) -> bool {
     read_at.is_none_or(|at| now.duration_since(at) >= REFRESH)
 }
 
+/// Why a part could not be read.
+enum Why<'a> {
+    /// There was an answer, with nothing in it.
+    Empty(&'static str),
+    Failed(&'a AwsError),
+}
+
 /// A part could not be read; what is known of it stays.
-fn kept(part: &str, why: &str, read_at: Option<Timestamp>, cx: &Invocation<'_>) {
+fn kept(part: &str, why: &Why<'_>, read_at: Option<Timestamp>, cx: &Invocation<'_>) {
     let stale = read_at.is_none_or(|at| cx.now.duration_since(at) >= STALE);
-    let decision = Decision::new("keep", format!("Catalog/{part}"), why.to_owned());
+    let object = format!("Catalog/{part}");
+    let decision = match why {
+        Why::Empty(text) => Decision::new("keep", object, *text),
+        Why::Failed(error) => Decision::new("keep", object, error.to_string()).with_error(error),
+    };
     cx.decide(if stale { decision.as_error() } else { decision });
 }
 
@@ -92,7 +141,7 @@ async fn refresh(
         }
     }
     read_spot(ec2, &mut known, state, cx).await?;
-    publish(&known.catalog, cx, read);
+    publish(&before, &known.catalog, cx);
     read_reservations(ec2, state, cx).await?;
     sweep_templates(ec2, state, cx).await;
     Ok(())
@@ -101,7 +150,12 @@ async fn refresh(
 async fn read_types(ec2: &impl Ec2, known: &mut StoredCatalog, cx: &Invocation<'_>) -> bool {
     match ec2.describe_instance_types().await {
         Ok(types) if types.is_empty() => {
-            kept("types", "EC2 described no instance type", known.index.types_read_at, cx);
+            kept(
+                "types",
+                &Why::Empty("EC2 described no instance type"),
+                known.index.types_read_at,
+                cx,
+            );
             false
         }
         Ok(types) => {
@@ -110,7 +164,7 @@ async fn read_types(ec2: &impl Ec2, known: &mut StoredCatalog, cx: &Invocation<'
             true
         }
         Err(error) => {
-            kept("types", &error.to_string(), known.index.types_read_at, cx);
+            kept("types", &Why::Failed(&error), known.index.types_read_at, cx);
             false
         }
     }
@@ -119,12 +173,17 @@ async fn read_types(ec2: &impl Ec2, known: &mut StoredCatalog, cx: &Invocation<'
 async fn read_offerings(ec2: &impl Ec2, known: &mut StoredCatalog, cx: &Invocation<'_>) -> bool {
     let offerings = match ec2.describe_instance_type_offerings().await {
         Ok(offerings) if offerings.is_empty() => {
-            kept("offerings", "EC2 told no offering", known.index.offerings_read_at, cx);
+            kept(
+                "offerings",
+                &Why::Empty("EC2 told no offering"),
+                known.index.offerings_read_at,
+                cx,
+            );
             return false;
         }
         Ok(offerings) => offerings,
         Err(error) => {
-            kept("offerings", &error.to_string(), known.index.offerings_read_at, cx);
+            kept("offerings", &Why::Failed(&error), known.index.offerings_read_at, cx);
             return false;
         }
     };
@@ -135,8 +194,8 @@ async fn read_offerings(ec2: &impl Ec2, known: &mut StoredCatalog, cx: &Invocati
         Ok(zones) if !zones.is_empty() => {
             known.catalog.zones = zones.into_iter().map(|it| (it.name, it.id)).collect();
         }
-        Ok(_) => kept("zones", "EC2 told no zone", known.index.offerings_read_at, cx),
-        Err(error) => kept("zones", &error.to_string(), known.index.offerings_read_at, cx),
+        Ok(_) => kept("zones", &Why::Empty("EC2 told no zone"), known.index.offerings_read_at, cx),
+        Err(error) => kept("zones", &Why::Failed(&error), known.index.offerings_read_at, cx),
     }
     true
 }
@@ -153,7 +212,7 @@ async fn read_prices(
     }
     match pricing.on_demand_prices(region).await {
         Ok(prices) if prices.is_empty() => {
-            kept("prices", "the price list is empty", known.index.prices_read_at, cx);
+            kept("prices", &Why::Empty("the price list is empty"), known.index.prices_read_at, cx);
             false
         }
         Ok(prices) => {
@@ -162,7 +221,7 @@ async fn read_prices(
             true
         }
         Err(error) => {
-            kept("prices", &error.to_string(), known.index.prices_read_at, cx);
+            kept("prices", &Why::Failed(&error), known.index.prices_read_at, cx);
             false
         }
     }
@@ -177,36 +236,30 @@ async fn read_spot(
     match ec2.describe_spot_prices().await {
         Ok(history) => {
             if !known.catalog.merge_spot(&history) {
-                kept("spot", "EC2 told no spot price", known.spot_read_at, cx);
+                kept("spot", &Why::Empty("EC2 told no spot price"), known.spot_read_at, cx);
                 return Ok(());
             }
             let spot = known.catalog.spot.clone().unwrap_or_default();
             stored::save_spot_prices(state, &spot, cx.now).await?;
         }
-        Err(error) => kept("spot", &error.to_string(), known.spot_read_at, cx),
+        Err(error) => kept("spot", &Why::Failed(&error), known.spot_read_at, cx),
     }
     Ok(())
 }
 
-/// The catalog's size by type, when it was read anew: numbers that change twice a day need no more.
-fn publish(catalog: &Catalog, cx: &Invocation<'_>, read: bool) {
-    if !read {
-        return;
-    }
-    for it in &catalog.types {
+/// The size of each type, when it is new or has changed: each series is paid for in every hour that it appears in.
+fn publish(before: &Catalog, after: &Catalog, cx: &Invocation<'_>) {
+    let known: BTreeMap<&str, (i64, i64)> =
+        before.types.iter().map(|it| (it.name.as_str(), (it.vcpus, it.memory_mib))).collect();
+    for it in &after.types {
+        if known.get(it.name.as_str()) == Some(&(it.vcpus, it.memory_mib)) {
+            continue;
+        }
         let labels = [("instance_type", it.name.as_str())];
-        cx.sample(
-            "karpenter_cloudprovider_instance_type_cpu_cores",
-            it.vcpus as f64,
-            "None",
-            &labels,
-        );
-        cx.sample(
-            "karpenter_cloudprovider_instance_type_memory_bytes",
-            it.memory_mib as f64 * 1_048_576.0,
-            "None",
-            &labels,
-        );
+        let sample = |name, value| cx.sample(name, value, "None", &labels);
+        sample("karpenter_cloudprovider_instance_type_cpu_cores", it.vcpus as f64);
+        let bytes = it.memory_mib as f64 * 1_048_576.0;
+        sample("karpenter_cloudprovider_instance_type_memory_bytes", bytes);
     }
 }
 
@@ -215,8 +268,9 @@ fn publish(catalog: &Catalog, cx: &Invocation<'_>, read: bool) {
 async fn read_shifts(
     shifts: &impl ZonalShifts,
     state: &impl StateTable,
+    queues: &impl Queues,
     cx: &Invocation<'_>,
-) -> Result<(), StateError> {
+) -> Result<(), Trouble> {
     if !cx.settings.enable_zonal_shift {
         return Ok(());
     }
@@ -239,6 +293,11 @@ async fn read_shifts(
                 .as_error(),
         ),
     }
+    // A shift that ran out counts as a change, too. Asked for until somebody has done it.
+    if zonal_shift::load(state, cx.now).await? != zonal_shift::published(state).await? {
+        let work = Work::new(zonal_shift::CHANGED_REASON, Vec::new());
+        queues.send(Concern::Nodepool, &work, SignedDuration::ZERO, "").await?;
+    }
     Ok(())
 }
 
@@ -255,7 +314,7 @@ async fn read_reservations(
     let reservations = match ec2.describe_capacity_reservations(&[], &active).await {
         Ok(reservations) => reservations,
         Err(error) => {
-            kept("reservations", &error.to_string(), Some(cx.now), cx);
+            kept("reservations", &Why::Failed(&error), Some(cx.now), cx);
             return Ok(());
         }
     };
@@ -275,7 +334,8 @@ async fn sweep_templates(ec2: &impl Ec2, state: &impl StateTable, cx: &Invocatio
     let templates = match ec2.describe_launch_templates(&filters).await {
         Ok(templates) => templates,
         Err(error) => {
-            cx.decide(Decision::new("skip", "LaunchTemplate/", error.to_string()));
+            let decision = Decision::new("skip", "LaunchTemplate/", error.to_string());
+            cx.decide(decision.with_error(&error));
             return;
         }
     };
@@ -293,7 +353,9 @@ async fn sweep_templates(ec2: &impl Ec2, state: &impl StateTable, cx: &Invocatio
         match ec2.delete_launch_template(&it.name).await {
             Ok(()) => cx.decide(Decision::new("delete", object, "unused for an hour")),
             Err(error) if error.is_not_found() => {}
-            Err(error) => cx.decide(Decision::new("skip", object, error.to_string())),
+            Err(error) => {
+                cx.decide(Decision::new("skip", object, error.to_string()).with_error(&error));
+            }
         }
     }
 }

@@ -94,6 +94,11 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn run(region: &Region, fake: &Fake, settings: &Settings, seconds: i64) -> usize {
+    run_on(region, fake, settings, seconds, "")
+}
+
+/// A run of a message with this reason; without one, of a message that nobody can read.
+fn run_on(region: &Region, fake: &Fake, settings: &Settings, seconds: i64, reason: &str) -> usize {
     fake.now.set(at(seconds));
     region.calls.borrow_mut().clear();
     let cx = Invocation {
@@ -103,10 +108,11 @@ fn run(region: &Region, fake: &Fake, settings: &Settings, seconds: i64) -> usize
         settings,
         journal: fake,
     };
-    let batch = SqsBatch { records: vec![SqsRecord::default()] };
-    block_on(spokeshave_catalog_refresh_function::handle(&batch, region, region, region, fake, &cx))
-        .failures
-        .len()
+    let body =
+        if reason.is_empty() { String::new() } else { format!(r#"{{"reason":"{reason}"}}"#) };
+    let batch = SqsBatch { records: vec![SqsRecord { body, ..SqsRecord::default() }] };
+    let (r, f) = (region, fake);
+    block_on(spokeshave_catalog_refresh_function::handle(&batch, r, r, r, f, f, &cx)).failures.len()
 }
 
 fn load(fake: &Fake) -> Catalog {
@@ -139,7 +145,7 @@ fn filled() -> Region {
     region
 }
 
-#[test] // aws-capacity 2.1; 8, cases 2-4
+#[test] // aws-capacity 2.1; 8, cases 2-4; 25, case 3
 fn failed_and_empty_answers_wipe_nothing() {
     let (region, fake, settings) = (filled(), Fake::at(at(0)), settings());
     assert_eq!(run(&region, &fake, &settings, 0), 0);
@@ -156,12 +162,28 @@ fn failed_and_empty_answers_wipe_nothing() {
     *region.failing.borrow_mut() = true;
     run(&region, &fake, &settings, 13 * 3600);
     assert_eq!(load(&fake), first);
+    {
+        let decisions = fake.decisions.borrow();
+        let told = decisions.iter().find(|it| it.object == "Catalog/types").expect("a log line");
+        assert_eq!((told.action, told.error), ("keep", false), "it passes by itself");
+        let of = |name: &str| told.fields[name].clone();
+        assert_eq!(
+            [of("service"), of("operation"), of("error_code"), of("retryable")],
+            [
+                "ec2".into(),
+                "DescribeInstanceTypes".into(),
+                "RequestLimitExceeded".into(),
+                true.into()
+            ] as [serde_json::Value; 4]
+        );
+    }
     *region.failing.borrow_mut() = false;
     let empty = Region::default();
     run(&empty, &fake, &settings, 14 * 3600);
     assert_eq!(load(&fake), first);
-    // After a day without an answer a person should know.
+    // After a day without an answer a person should know. Launches go on with what there is.
     run(&empty, &fake, &settings, 30 * 3600);
+    assert_eq!(load(&fake), first);
     assert!(fake.decisions.borrow().iter().any(|it| it.error && it.object == "Catalog/types"));
     // The next good answer is merged over what is known.
     *region.prices.borrow_mut() = BTreeMap::from([("c99.large".to_owned(), 1.25)]);
@@ -262,4 +284,70 @@ fn zonal_shifts_are_read_where_they_count() {
         .map(|it| format!("{} {}", it.action, it.object))
         .collect();
     assert_eq!(told, ["shift Zone/usw2-az1", "restore Zone/usw2-az1"]);
+}
+
+#[test] // aws-capacity 12: every 30 seconds, and NodePools are told of what changed until somebody has done it
+fn zonal_shifts_are_read_every_half_minute() {
+    let (region, fake) = (filled(), Fake::at(at(0)));
+    let on = Settings { enable_zonal_shift: true, account_id: "123456789012".into(), ..settings() };
+    let sent = || -> Vec<(Concern, String, i64)> {
+        let sent = fake.sent.take();
+        sent.into_iter().map(|(to, work, delay, _)| (to, work.reason, delay.as_secs())).collect()
+    };
+    run_on(&region, &fake, &settings(), 0, "Schedule");
+    assert_eq!(sent(), [], "switched off");
+    run_on(&region, &fake, &on, 0, "Schedule");
+    let polls = sent();
+    let expected: Vec<(Concern, String, i64)> =
+        (1..10).map(|n| (Concern::CatalogRefresh, "ZonalShiftPoll".to_owned(), n * 30)).collect();
+    assert_eq!(polls, expected, "nine until the next scheduled message");
+
+    // A poll reads shifts, and nothing else.
+    *region.shifts.borrow_mut() = vec![ZonalShift {
+        away_from: "usw2-az1".into(),
+        applied_status: "APPLIED".into(),
+        expires_at: Some(at(100)),
+    }];
+    let changed = [(Concern::Nodepool, "ZonalShiftChanged".to_owned(), 0)];
+    for seconds in [30, 60] {
+        run_on(&region, &fake, &on, seconds, "ZonalShiftPoll");
+        assert_eq!(*region.calls.borrow(), ["GetManagedResource"]);
+        assert_eq!(sent(), changed, "not yet published");
+    }
+    let zones = ["usw2-az1".to_owned()].into();
+    block_on(spokeshave_catalog::zonal_shift::set_published(&fake, &zones)).expect("written");
+    run_on(&region, &fake, &on, 90, "ZonalShiftPoll");
+    assert_eq!(sent(), []);
+    // The shift runs out while ARC does not answer.
+    *region.failing.borrow_mut() = true;
+    run_on(&region, &fake, &on, 120, "ZonalShiftPoll");
+    assert_eq!(sent(), changed);
+    fake.fail("send nodepool", "InternalError");
+    assert_eq!(run_on(&region, &fake, &on, 150, "ZonalShiftPoll"), 1, "it comes back");
+}
+
+#[test] // aws-capacity 23, case 4
+fn sizes_of_types_are_measured_when_they_are_new() {
+    let (region, fake, settings) = (filled(), Fake::at(at(0)), settings());
+    region.types.borrow_mut().push(InstanceTypeInfo {
+        name: "zz9.xlarge".into(),
+        vcpus: 4,
+        memory_mib: 16_384,
+        ..InstanceTypeInfo::default()
+    });
+    run(&region, &fake, &settings, 0);
+    let cores = "karpenter_cloudprovider_instance_type_cpu_cores";
+    let bytes = "karpenter_cloudprovider_instance_type_memory_bytes";
+    // The overhead of the hypervisor is not applied.
+    for (name, value) in [(cores, "4"), (bytes, "17179869184")] {
+        let samples = fake.samples(name);
+        assert!(
+            samples.contains(&format!("{name}{{instance_type=zz9.xlarge}} {value}")),
+            "{samples:?}"
+        );
+    }
+    fake.metrics.borrow_mut().clear();
+    region.types.borrow_mut()[0].vcpus = 8;
+    run(&region, &fake, &settings, 13 * 3600);
+    assert_eq!(fake.samples(cores), [format!("{cores}{{instance_type=c99.large}} 8")]);
 }

@@ -184,7 +184,11 @@ impl State {
             let refused = match bus.put(chunk).await {
                 Ok(refused) => refused,
                 Err(error) => {
-                    cx.decide(Decision::new("retry", "Bus/events", error.to_string()).as_error());
+                    cx.decide(
+                        Decision::new("retry", "Bus/events", error.to_string())
+                            .caused_by(&error)
+                            .as_error(),
+                    );
                     (0..chunk.len()).collect()
                 }
             };
@@ -389,7 +393,8 @@ async fn observe_only(state: &impl StateTable, other: &str, now: Timestamp, cx: 
     cx.decide(Decision::new("observe-only", "Stack/spokeshave", reason).as_error());
     cx.sample("spokeshave_observe_only", 1.0, "Count", &[]);
     if let Err(error) = state.write(&key, json!({"other": other}), until, When::Always).await {
-        let decision = Decision::new("observe-only", "StateTable/stack", error.to_string());
+        let decision =
+            Decision::new("observe-only", "StateTable/stack", error.to_string()).caused_by(&error);
         cx.decide(decision.as_error());
     }
 }
@@ -402,13 +407,15 @@ async fn lift_observe_only(state: &impl StateTable, cx: &Invocation<'_>) -> bool
         Ok(Some(_)) => {
             cx.decide(Decision::new("act", "Stack/spokeshave", "no other autoscaler is at work"));
             if let Err(error) = state.remove(&key, When::Always).await {
-                let decision = Decision::new("act", "StateTable/stack", error.to_string());
+                let decision =
+                    Decision::new("act", "StateTable/stack", error.to_string()).caused_by(&error);
                 cx.decide(decision.as_error());
             }
             true
         }
         Err(error) => {
-            let decision = Decision::new("act", "StateTable/stack", error.to_string());
+            let decision =
+                Decision::new("act", "StateTable/stack", error.to_string()).caused_by(&error);
             cx.decide(decision.as_error());
             false
         }

@@ -71,8 +71,9 @@ pub(crate) async fn run(
     queues: &impl Queues,
     cx: &Invocation<'_>,
 ) -> Result<(), TryAgain> {
-    let again = |object: &str, error: String| {
-        cx.decide(Decision::new("retry", object, error).as_error());
+    let again = |object: &str, error: &(dyn std::error::Error + 'static)| {
+        let decision = Decision::new("retry", object, error.to_string());
+        cx.decide(decision.caused_by(error).as_error());
         TryAgain
     };
     let denied = StateKey::new("pause", "describe-instance-status");
@@ -83,33 +84,32 @@ pub(crate) async fn run(
         Ok(statuses) => statuses,
         Err(error) if error.is_unauthorized() => {
             let reason = format!("no permission for ec2:DescribeInstanceStatus: {error}");
-            cx.decide(Decision::new("skip", "InstanceStatus/all", reason).as_error());
+            let decision = Decision::new("skip", "InstanceStatus/all", reason);
+            cx.decide(decision.with_error(&error).as_error());
             let until = cx.now.checked_add(PAUSE_WITHOUT_PERMISSION).ok();
             // Without the record it is only asked, and said, more often.
             let _ = state.write(&denied, json!({}), until, When::Always).await;
             return Ok(());
         }
-        Err(error) => return Err(again("InstanceStatus/all", error.to_string())),
+        Err(error) => return Err(again("InstanceStatus/all", &error)),
     };
     let reports: Vec<Report> = statuses.iter().map(report).collect();
     let messages = status::messages(&reports, cx.now);
-    let seen = state
-        .query(SEEN, "")
-        .await
-        .map_err(|error| again("StateTable/unhealthy", error.to_string()))?;
+    let seen =
+        state.query(SEEN, "").await.map_err(|error| again("StateTable/unhealthy", &error))?;
     if messages.is_empty() && seen.is_empty() {
         return Ok(());
     }
     let claims = cluster
         .list::<NodeClaim>(&Selector::all())
         .await
-        .map_err(|error| again("NodeClaim/all", error.to_string()))?;
+        .map_err(|error| again("NodeClaim/all", &error))?;
     let mut view = View::of(messages.iter().map(|(_, it)| it), claims.iter().map(|it| &**it));
     if messages.iter().any(|(_, it)| it.starts.is_some()) {
         let pools = cluster
             .list::<NodePool>(&Selector::all())
             .await
-            .map_err(|error| again("NodePool/all", error.to_string()))?;
+            .map_err(|error| again("NodePool/all", &error))?;
         view = view.with_pools(pools.iter().map(|it| &**it));
     }
     let mut current: BTreeSet<String> = BTreeSet::new();
@@ -145,13 +145,13 @@ pub(crate) async fn run(
                 let object = format!("Instance/{id}");
                 cx.decide(Decision::new("report-unhealthy", object, message.kind.metric()));
             }
-            Err(error) => outcome = Err(again("Queue/interruption", error.to_string())),
+            Err(error) => outcome = Err(again("Queue/interruption", &error)),
         }
     }
     for (key, _) in seen.iter().filter(|(key, _)| !current.contains(key)) {
         // Healthy again: a relapse counts anew.
         if let Err(error) = state.remove(&StateKey::new(SEEN, key), When::Always).await {
-            outcome = Err(again("StateTable/unhealthy", error.to_string()));
+            outcome = Err(again("StateTable/unhealthy", &error));
         }
     }
     outcome

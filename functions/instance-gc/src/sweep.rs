@@ -118,7 +118,9 @@ async fn open_attempts(
             Ok(None) => {}
             Err(error) => {
                 let object = format!("StateTable/attempt/{id}");
-                cx.decide(Decision::new("retry", object, error.to_string()).as_error());
+                cx.decide(
+                    Decision::new("retry", object, error.to_string()).caused_by(&error).as_error(),
+                );
                 return Err(TryAgain);
             }
         }
@@ -176,7 +178,9 @@ async fn list_claims(
     cx: &Invocation<'_>,
 ) -> Result<Vec<Arc<NodeClaim>>, TryAgain> {
     cluster.list::<NodeClaim>(&Selector::all()).await.map_err(|error| {
-        cx.decide(Decision::new("retry", "NodeClaim/all", error.to_string()).as_error());
+        cx.decide(
+            Decision::new("retry", "NodeClaim/all", error.to_string()).caused_by(&error).as_error(),
+        );
         TryAgain
     })
 }
@@ -186,12 +190,14 @@ async fn list_claims(
 fn failed(call: &str, error: &AwsError, cx: &Invocation<'_>) -> Result<(), TryAgain> {
     if error.is_unauthorized() {
         let reason = format!("no permission for {call}: {error}");
-        cx.decide(Decision::new("skip", "Instance/all", reason).as_error());
+        cx.decide(Decision::new("skip", "Instance/all", reason).with_error(error).as_error());
         let labels = [("controller", "instance.garbagecollection"), ("method", call)];
         cx.count("karpenter_cloudprovider_errors_total", &labels);
         return Ok(());
     }
-    cx.decide(Decision::new("retry", "Instance/all", error.to_string()).as_error());
+    cx.decide(
+        Decision::new("retry", "Instance/all", error.to_string()).with_error(error).as_error(),
+    );
     Err(TryAgain)
 }
 
@@ -262,7 +268,11 @@ async fn claims_without_instance(
                 );
             }
             Err(error) => {
-                cx.decide(Decision::new("retry", claim.reference(), error.to_string()).as_error());
+                cx.decide(
+                    Decision::new("retry", claim.reference(), error.to_string())
+                        .caused_by(&error)
+                        .as_error(),
+                );
                 outcome = Err(TryAgain);
             }
         }
@@ -275,7 +285,9 @@ async fn list_nodes(
     cx: &Invocation<'_>,
 ) -> Result<Vec<Arc<Node>>, TryAgain> {
     cluster.list::<Node>(&Selector::all()).await.map_err(|error| {
-        cx.decide(Decision::new("retry", "Node/all", error.to_string()).as_error());
+        cx.decide(
+            Decision::new("retry", "Node/all", error.to_string()).caused_by(&error).as_error(),
+        );
         TryAgain
     })
 }
@@ -358,7 +370,9 @@ async fn instances_without_claim(
             Err(error) => {
                 let labels = [("zone", instance.zone.as_str()), ("zone_id", "")];
                 cx.count("karpenter_cloudprovider_instance_termination_failures_total", &labels);
-                cx.decide(Decision::new("retry", object, error.to_string()).as_error());
+                cx.decide(
+                    Decision::new("retry", object, error.to_string()).caused_by(&error).as_error(),
+                );
                 if !error.is_unauthorized() {
                     outcome = Err(TryAgain);
                 }
@@ -377,7 +391,8 @@ async fn instances_without_claim(
                     cx.decide(Decision::new("delete", node.reference(), reason));
                 }
                 Err(error) => {
-                    let decision = Decision::new("retry", node.reference(), error.to_string());
+                    let decision = Decision::new("retry", node.reference(), error.to_string())
+                        .caused_by(&error);
                     cx.decide(decision.as_error());
                     outcome = Err(TryAgain);
                 }
@@ -396,20 +411,21 @@ async fn shifted_zones(
     if !cx.settings.enable_zonal_shift {
         return Ok(BTreeSet::new());
     }
-    let again = |object: &str, error: String| {
-        cx.decide(Decision::new("retry", object, error).as_error());
+    let again = |object: &str, error: &(dyn std::error::Error + 'static)| {
+        let decision = Decision::new("retry", object, error.to_string());
+        cx.decide(decision.caused_by(error).as_error());
         TryAgain
     };
     let ids = zonal_shift::load(state, cx.now)
         .await
-        .map_err(|error| again("StateTable/zonal-shift", error.to_string()))?;
+        .map_err(|error| again("StateTable/zonal-shift", &error))?;
     if ids.is_empty() {
         return Ok(ids);
     }
     let classes = cluster
         .list::<EC2NodeClass>(&Selector::all())
         .await
-        .map_err(|error| again("EC2NodeClass/all", error.to_string()))?;
+        .map_err(|error| again("EC2NodeClass/all", &error))?;
     let subnets = classes.iter().flat_map(|it| &it.status.subnets);
     Ok(subnets.filter(|it| ids.contains(&it.zone_id)).map(|it| it.zone.clone()).collect())
 }

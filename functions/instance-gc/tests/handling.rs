@@ -270,7 +270,13 @@ fn failures() {
     world.fail("find", "UnauthorizedOperation");
     assert_eq!(run(&world), (false, vec![]));
     let decisions = world.decisions.borrow().clone();
-    assert!(decisions.iter().any(|it| it.error && it.reason.contains("ec2:DescribeInstances")));
+    let told = decisions.iter().find(|it| it.error && it.reason.contains("ec2:DescribeInstances"));
+    let fields = &told.expect("it is loud").fields;
+    assert_eq!(fields["error_code"], "UnauthorizedOperation");
+    assert_eq!(
+        (&fields["operation"], &fields["request_id"], &fields["retryable"]),
+        (&"Call".into(), &Value::Null, &false.into())
+    );
     assert_eq!(world.samples("karpenter_cloudprovider_errors_total").len(), 1);
 
     for (call, code, again) in [
@@ -510,4 +516,27 @@ fn beside_another_autoscaler_nothing_is_done() {
     assert_eq!(run(&world), (false, vec![]));
     world.fail("read stack/observe-only", "InternalServerError");
     assert_eq!(run(&world), (true, vec![]));
+}
+
+#[test] // aws-capacity 19, case 3
+fn instances_of_another_cluster_are_not_ours() {
+    let world = Fake::at(now());
+    let instances = (0..40).map(|n| {
+        let mut it = instance(&format!("i-{n}"), 900, &[]);
+        if n % 2 == 1 {
+            it.tags.insert("eks:eks-cluster-name".into(), "other".into());
+        }
+        it
+    });
+    world.instances.replace(instances.collect());
+    let (_, calls) = run(&world);
+    let ended = calls.iter().filter(|it| it.starts_with("terminate")).count();
+    assert_eq!(ended, 20);
+}
+
+#[test] // aws-capacity 19, case 4: what the list no longer has is asked for again, and is gone
+fn an_instance_that_the_list_lacks_is_described_before_its_claim_goes() {
+    let world = Fake::at(now());
+    world.add_json::<NodeClaim>(claim("a", "i-1"));
+    assert_eq!(did(&world), ["delete NodeClaim/a"]);
 }

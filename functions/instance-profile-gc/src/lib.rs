@@ -53,11 +53,12 @@ pub async fn handle(
     if let Err(error) = collect(cluster, iam, state, cx).await {
         let text = error.to_string();
         if error.is_retryable() {
-            cx.decide(Decision::new("retry", "InstanceProfile", text));
+            cx.decide(Decision::new("retry", "InstanceProfile", text).caused_by(&error));
             answer = BatchAnswer::retry_all(batch);
         } else {
             // The next round tries again by itself; a person has to give the permission.
-            cx.decide(Decision::new("fail", "InstanceProfile", text).as_error());
+            let decision = Decision::new("fail", "InstanceProfile", text);
+            cx.decide(decision.caused_by(&error).as_error());
         }
     }
     answer

@@ -62,7 +62,9 @@ pub async fn handle(
         Ok(true) => return answer,
         // DIFFERENCE: nobody can say whether another one is at work, but two minutes' notice do not wait for a table;
         // deleting a claim whose instance goes anyway is what the other one would do, too.
-        Err(error) => cx.decide(Decision::new("act", "StateTable/stack", error.to_string())),
+        Err(error) => {
+            cx.decide(Decision::new("act", "StateTable/stack", error.to_string()).caused_by(&error))
+        }
     }
     let mut messages: Vec<(&SqsRecord, Message)> = Vec::new();
     for record in &batch.records {
@@ -95,7 +97,11 @@ pub async fn handle(
     let mut view = match look(cluster, state, &acting, cx).await {
         Ok(view) => view,
         Err(error) => {
-            cx.decide(Decision::new("retry", "Message/all", error.to_string()).as_error());
+            cx.decide(
+                Decision::new("retry", "Message/all", error.to_string())
+                    .caused_by(&error)
+                    .as_error(),
+            );
             for (record, _) in &acting {
                 answer.retry(record);
             }
@@ -142,8 +148,8 @@ pub async fn handle(
                 Err(error) => {
                     failed = true;
                     failed_claims.extend(uid);
-                    let reason = error.to_string();
-                    cx.decide(Decision::new("retry", reference(record), reason).as_error());
+                    let decision = Decision::new("retry", reference(record), error.to_string());
+                    cx.decide(decision.caused_by(&error).as_error());
                 }
             }
         }
@@ -182,7 +188,8 @@ async fn look(
         match stored::load_reservations(state).await {
             Ok(counts) => view = view.with_known_reservations(counts.into_keys().collect()),
             Err(error) => {
-                let decision = Decision::new("skip", "Reservation/all", error.to_string());
+                let decision =
+                    Decision::new("skip", "Reservation/all", error.to_string()).caused_by(&error);
                 cx.decide(decision.as_error());
                 view = view.with_known_reservations(BTreeSet::new());
             }
@@ -240,7 +247,9 @@ async fn carry_out(
             match stored::mark_unavailable(state, &mark, because, cx.now).await {
                 Ok(()) => cx.decide(Decision::new("mark-unavailable", object, because)),
                 Err(error) => cx.decide(
-                    Decision::new("mark-unavailable", object, error.to_string()).as_error(),
+                    Decision::new("mark-unavailable", object, error.to_string())
+                        .caused_by(&error)
+                        .as_error(),
                 ),
             }
         }
@@ -250,7 +259,9 @@ async fn carry_out(
             match stored::count_reservation(state, id, exhausted, cx.now).await {
                 Ok(()) => cx.decide(Decision::new("zero-reservation", object, because)),
                 Err(error) => cx.decide(
-                    Decision::new("zero-reservation", object, error.to_string()).as_error(),
+                    Decision::new("zero-reservation", object, error.to_string())
+                        .caused_by(&error)
+                        .as_error(),
                 ),
             }
         }
@@ -314,7 +325,9 @@ async fn remember_recommendation(
     let key = StateKey::new(RECOMMENDED, &offering);
     if let Err(error) = state.write(&key, serde_json::Value::Null, until, When::Always).await {
         let object = format!("Offering/spot:{offering}");
-        cx.decide(Decision::new("remember", object, error.to_string()).as_error());
+        cx.decide(
+            Decision::new("remember", object, error.to_string()).caused_by(&error).as_error(),
+        );
     }
     view.recommend_against(offering);
 }
@@ -387,7 +400,8 @@ async fn wake(
         for chunk in keys.chunks(KEYS_PER_MESSAGE) {
             let work = Work::new(reason, chunk.to_vec());
             if let Err(error) = queues.send(to, &work, SignedDuration::ZERO, "").await {
-                let decision = Decision::new("wake", format!("Queue/{to}"), error.to_string());
+                let decision = Decision::new("wake", format!("Queue/{to}"), error.to_string())
+                    .caused_by(&error);
                 cx.decide(decision.as_error());
             }
         }

@@ -37,6 +37,8 @@ use crate::{
 };
 
 const LAUNCH_FAILURES: &str = "karpenter_cloudprovider_instance_launch_failures_total";
+/// Claims that share a fleet.
+const BATCH_SIZE: &str = "karpenter_cloudprovider_batcher_batch_size";
 /// Instance states that count as alive: an instance in any other is not adopted.
 const ALIVE: &[&str] = &["pending", "running"];
 /// Another run is at the same claims: look again when it must be done.
@@ -212,6 +214,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         }
 
         // 4. Buy.
+        self.cx.sample(BATCH_SIZE, count as f64, "None", &[("batcher", "create_fleet")]);
         let result = self.ec2.create_fleet(&attempt.request).await;
         if counted && let Some(now_stored) = self.stored_addresses(class.name()).await {
             let used = result.as_ref().map(|it| {

@@ -60,6 +60,18 @@ impl Refusal {
 impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
     /// Ends or keeps a claim that got no instance.
     pub async fn refuse(&self, claim: &NodeClaim, refusal: &Refusal) -> Result<Next, Trouble> {
+        let error = match refusal {
+            Refusal::InsufficientCapacity(_) => "InsufficientCapacityError",
+            Refusal::NotReady(_) => "NodeClassNotReadyError",
+            Refusal::Create { .. } => "",
+        };
+        let labels = [
+            ("controller", "nodeclaim.lifecycle"),
+            ("method", "Create"),
+            ("provider", "aws"),
+            ("error", error),
+        ];
+        self.cx.count("karpenter_cloudprovider_errors_total", &labels);
         let (reason, text) = match refusal {
             Refusal::InsufficientCapacity(text) => ("insufficient_capacity", text),
             Refusal::NotReady(text) => ("nodeclass_not_ready", text),

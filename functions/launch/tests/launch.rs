@@ -150,7 +150,7 @@ fn a_spot_claim_is_in_no_reservation() {
     assert_eq!(claim.metadata.labels.keys().find(reservation), None);
 }
 
-#[test] // aws-nodeclass 9, case 7; 26, case 3
+#[test] // aws-capacity 15, case 11; aws-nodeclass 9, case 7; 26, case 3
 fn large_user_data_is_measured_and_warned_about() {
     // A Custom class gets its user data as it is.
     for (bytes, warned) in [(9000, false), (14_744, false), (14_745, true)] {
@@ -233,7 +233,7 @@ fn claims_that_get_no_instance_are_counted_by_their_shape() {
     }
 }
 
-#[test] // aws-capacity 18, case 2; 20, case 3; bug report B-056
+#[test] // aws-capacity 18, case 2; 20, cases 3-4; bug report B-056
 fn other_errors_are_tried_again() {
     let world = World::new(1);
     let errors = vec![
@@ -495,4 +495,92 @@ fn an_answer_that_could_not_be_written_is_not_bought_again() {
     assert_eq!(claim.status.provider_id.as_str(), "aws:///us-west-2a/i-00000000000000001");
     assert!(claim.is_true(NodeClaim::LAUNCHED));
     assert_eq!((world.fleets.borrow().len(), world.instances.borrow().len()), (1, 1));
+}
+
+#[test] // aws-capacity 15, case 11: what EC2 says of more than it takes
+fn user_data_that_is_too_big() {
+    let world = World::new(1);
+    world.change_class(|class| {
+        class.spec.ami_family = Some("Custom".into());
+        class.spec.user_data = Some("x".repeat(17_000));
+    });
+    let mut refused = error("InvalidUserData.Malformed", "m5.large", "us-west-2a");
+    refused.message = "User data is limited to 16384 bytes".into();
+    world.script.borrow_mut().push(Script::Errors(vec![refused]));
+    world.run().expect("it lives");
+    assert_eq!(launched(&world, "a-0").1, "UserDataSizeLimitExceeded");
+    assert_eq!(
+        world.fake.samples("karpenter_ec2nodeclasses_userdata_bytes"),
+        ["karpenter_ec2nodeclasses_userdata_bytes{nodeclass=default} 17000"]
+    );
+}
+
+const FAILURES: &str = "karpenter_cloudprovider_instance_launch_failures_total";
+const ERRORS: &str = "karpenter_cloudprovider_errors_total";
+
+#[test] // aws-capacity 23, case 3
+fn failures_are_counted_by_zone_capacity_type_and_reason() {
+    let world = World::new(1);
+    let throttled = || error("RequestLimitExceeded", "m5.large", "us-west-2a");
+    world.script.borrow_mut().push(Script::Errors(vec![throttled(), throttled()]));
+    world.run().expect("it lives");
+    let one = format!(
+        "{FAILURES}{{zone=us-west-2a,zone_id=usw2-az2,capacity_type=on-demand,reason=RequestLimitExceeded}} 1"
+    );
+    assert_eq!(world.fake.samples(FAILURES), [one.clone(), one]);
+    let created = |error: &str| {
+        format!(
+            "{ERRORS}{{controller=nodeclaim.lifecycle,method=Create,provider=aws,error={error}}} 1"
+        )
+    };
+    assert_eq!(world.fake.samples(ERRORS), [created("")]);
+
+    let world = World::new(1);
+    world.script.borrow_mut().push(Script::Errors(vec![ice("m5.large", "us-west-2a")]));
+    world.run().expect("it lives");
+    assert_eq!(world.fake.samples(ERRORS), [created("InsufficientCapacityError")]);
+}
+
+#[test] // aws-capacity 23, case 7: a fleet takes a hundred claims at most, each is one observation
+fn claims_of_a_fleet_are_measured() {
+    let world = World::new(300);
+    world.run().expect("it lives");
+    let name = "karpenter_cloudprovider_batcher_batch_size";
+    let hundred = format!("{name}{{batcher=create_fleet}} 100");
+    assert_eq!(world.fake.samples(name), [hundred.clone(), hundred.clone(), hundred]);
+}
+
+#[test] // aws-capacity 24, case 6
+fn nodes_that_a_dead_process_left_out_are_made() {
+    let mut world = World::new(10);
+    world.settings.ec2_mode = "kwok".into();
+    let profile = Profile::default();
+    let run = |seconds: i64, body: &str| {
+        world.set_now(at(seconds));
+        let cx = world.invocation();
+        let ec2 = Kwok::new(&world, &world.fake, Some(&profile), &cx);
+        let mut batch = world.message(&[]);
+        batch.records[0].body = body.to_owned();
+        let fake = &world.fake;
+        let run = spokeshave_launch_function::handle(&batch, fake, &ec2, fake, fake, &cx);
+        assert!(block_on(run).failures.is_empty());
+    };
+    let nodes = || {
+        let objects = world.fake.objects.borrow();
+        let nodes = objects.keys().filter(|it| it.starts_with("Node/"));
+        nodes.cloned().collect::<Vec<String>>()
+    };
+    let sweep = r#"{"reason":"Sweep"}"#;
+    run(0, sweep);
+    run(40, sweep);
+    let all = nodes();
+    assert_eq!(all.len(), 10);
+    for name in &all[..2] {
+        world.fake.objects.borrow_mut().remove(name);
+    }
+    world.fake.calls.borrow_mut().clear();
+    run(50, sweep);
+    assert_eq!(nodes(), all);
+    let calls = world.fake.calls.borrow();
+    assert_eq!(calls.iter().filter(|it| it.starts_with("create Node")).count(), 2, "{calls:?}");
 }

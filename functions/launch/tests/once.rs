@@ -5,7 +5,9 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::{Script, World, at, claim, ice};
-use spokeshave_model::{InstanceId, NodeClaim};
+use serde_json::json;
+use spokeshave_model::{InstanceId, NodeClaim, ec2_node_class::CapacityReservationStatus};
+use spokeshave_ports::StateKey;
 
 /// Runs until nothing changes any more, well past every waiting time.
 fn settle(world: &World) {
@@ -301,4 +303,82 @@ fn what_the_bridge_sees_meanwhile_is_not_asked_for_again() {
     world.run_batch(&world.batch(&["a-0"], "Wake", 0)).expect("it lives");
     assert_eq!(n_fleets(), before + 1);
     assert_once(&world, "asked again in time");
+}
+
+#[test] // architecture 4: EC2's view lags by up to a minute, and the table is lost
+fn instances_that_are_not_seen_yet_are_not_bought_again() {
+    let calls = {
+        let world = mixed();
+        world.run().expect("it lives");
+        world.port_calls.get()
+    };
+    for (lost, lag) in [(false, 55), (true, 55), (true, 59)] {
+        for kill_at in (0..=calls * 2).step_by(7) {
+            let world = mixed();
+            world.lag.set(lag);
+            world.budget.set(Some(kill_at));
+            let _ = world.run();
+            world.budget.set(None);
+            if lost {
+                let mut records = world.fake.records.borrow_mut();
+                records.retain(|key, _| matches!(key.partition.as_str(), "cluster" | "catalog"));
+            }
+            settle(&world);
+            assert_once(&world, &format!("lost {lost}, {lag} s, killed at {kill_at}"));
+        }
+    }
+}
+
+/// Two claims for what is reserved, in a reservation with so many instances left.
+fn reserved(left: i64) -> World {
+    let world = World::new(2);
+    let mut types = common::types();
+    let offering = json!({"capacityType": "reserved", "zone": "us-west-2a", "zoneId": "usw2-az2", "price": 9.6e-9,
+        "reservation": {"id": "cr-1", "type": "default", "interruptible": false, "count": left}});
+    types["instanceTypes"][0]["offerings"].as_array_mut().expect("a list").push(offering);
+    world.record(StateKey::new("catalog", "fixed"), types);
+    world.record(StateKey::new("reservation", "cr-1"), json!({"count": left, "readAt": at(0)}));
+    world.change_class(|class| {
+        class.status.capacity_reservations = vec![CapacityReservationStatus {
+            id: "cr-1".into(),
+            availability_zone: "us-west-2a".into(),
+            instance_type: "m5.large".into(),
+            ..CapacityReservationStatus::default()
+        }];
+    });
+    for name in ["a-0", "a-1"] {
+        world.change_claim(name, |claim| {
+            claim.spec.requirements[1].values = vec!["reserved".into()];
+        });
+    }
+    world
+}
+
+#[test] // aws-capacity 15.3, 25, case 5: launches into a reservation
+fn a_reservation_is_entered_once_whatever_dies() {
+    let world = reserved(3);
+    world.run().expect("it lives");
+    assert_once(&world, "alive");
+    let request = world.requests.borrow()[0].clone();
+    let templates = world.templates.borrow();
+    let [config] = &request.configs[..] else { panic!("{request:?}") };
+    let aims_at = &templates[&config.launch_template].reservation_id;
+    assert_eq!(aims_at.as_deref(), Some("cr-1"));
+    let claim = world.claim("a-0").expect("there");
+    assert_eq!(claim.metadata.label("karpenter.k8s.aws/capacity-reservation-id"), Some("cr-1"));
+    let calls = world.port_calls.get();
+    drop(templates);
+    for kill_at in 0..=calls * 2 {
+        let world = reserved(3);
+        world.budget.set(Some(kill_at));
+        let _ = world.run();
+        world.budget.set(None);
+        settle(&world);
+        assert_once(&world, &format!("killed at {kill_at}"));
+        let reserved = world
+            .claims()
+            .into_iter()
+            .filter(|it| it.metadata.label("karpenter.sh/capacity-type") == Some("reserved"));
+        assert_eq!(reserved.count(), 2, "killed at {kill_at}");
+    }
 }

@@ -80,7 +80,7 @@ pub async fn handle(
     for Item { position, record, work } in batch.works(cx) {
         let sent_at = record.sent_at().map_or(now, whole_second).min(now);
         if let Err(error) = targets.add(position, &work, sent_at, cluster, &world).await {
-            cx.decide(Decision::new("retry", reference(record), error.text()));
+            cx.decide(Decision::new("retry", reference(record), error.text()).caused_by(&error));
             answer.retry(record);
         }
     }
@@ -99,10 +99,10 @@ pub async fn handle(
         let Err(error) = reconciler.run(name, target).await else { continue };
         let object = format!("NodeClaim/{name}");
         if !error.is_retryable() {
-            cx.decide(Decision::new("fail", object, error.text()).as_error());
+            cx.decide(Decision::new("fail", object, error.text()).caused_by(&error).as_error());
             continue;
         }
-        cx.decide(Decision::new("retry", object, error.text()));
+        cx.decide(Decision::new("retry", object, error.text()).caused_by(&error));
         let key = Key { kind: NodeClaim::KIND.into(), name: name.clone(), ..Key::default() };
         let to = (queues, cx.concern);
         answer.come_back(batch, &target.records, key, target.failures, to).await;

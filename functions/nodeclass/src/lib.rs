@@ -165,7 +165,11 @@ pub async fn handle(
         let outcome = pass.run(&class).await;
         for error in &outcome.errors {
             if !error.is_retryable() {
-                cx.decide(Decision::new("fail", class.reference(), error.text()).as_error());
+                cx.decide(
+                    Decision::new("fail", class.reference(), error.text())
+                        .caused_by(error)
+                        .as_error(),
+                );
             }
         }
         if let Some(error) = outcome.errors.iter().find(|it| it.is_retryable()) {
@@ -201,7 +205,9 @@ pub async fn handle(
             }
             Ok(_) => {}
             // The next round comes by itself.
-            Err(error) => cx.decide(Decision::new("fail", "NodeClaim", error.text())),
+            Err(error) => {
+                cx.decide(Decision::new("fail", "NodeClaim", error.text()).caused_by(&error))
+            }
         }
     }
     answer
@@ -213,8 +219,8 @@ async fn come_back_by_the_minute(queues: &impl Queues, cx: &Invocation<'_>, clas
         let work = Work::new(MINUTE, classes.to_vec());
         let delay = SignedDuration::from_mins(minute);
         if let Err(error) = queues.send(cx.concern, &work, delay, "").await {
-            let reason = Trouble::from(error).text();
-            cx.decide(Decision::new("wake", "Queue/nodeclass", reason).as_error());
+            let decision = Decision::new("wake", "Queue/nodeclass", chain(&error));
+            cx.decide(decision.with_error(&error).as_error());
         }
     }
 }
@@ -229,7 +235,9 @@ async fn retry(
     error: &Trouble,
     answer: &mut BatchAnswer,
 ) {
-    cx.decide(Decision::new("retry", format!("EC2NodeClass/{name}"), error.text()));
+    cx.decide(
+        Decision::new("retry", format!("EC2NodeClass/{name}"), error.text()).caused_by(error),
+    );
     let key = Key { kind: EC2NodeClass::KIND.into(), name: name.to_owned(), ..Key::default() };
     answer.come_back(batch, &target.records, key, target.failures, (queues, cx.concern)).await;
 }

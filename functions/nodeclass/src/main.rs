@@ -14,8 +14,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let start = Startup::from_env(Concern::Nodeclass)?;
     let stack = Stack::connect(&start.settings).await?;
     let ec2 = Ec2Api::new(&stack.aws);
-    let kwok = std::env::var("SPOKESHAVE_KWOK").unwrap_or_default();
-    let kwok = Profile::of(&start.settings.ec2_mode, &kwok)?;
+    let kwok = Profile::of(&start.settings.ec2_mode, &start.settings.kwok)?;
     let iam = IamApi::new(&stack.aws);
     let ssm = ParameterStore::new(&stack.aws);
     let eks = EksApi::new(&stack.aws);

@@ -173,7 +173,9 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
             }
             // Without the CA there is no hash to write; the pass itself reports the call.
             Err(error) => {
-                self.cx.decide(Decision::new("skip", read.reference(), error.to_string()));
+                self.cx.decide(
+                    Decision::new("skip", read.reference(), error.to_string()).caused_by(&error),
+                );
             }
         }
         if changed == *read {

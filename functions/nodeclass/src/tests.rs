@@ -594,14 +594,14 @@ fn a_formula_older_than_ours(older: &str) {
     assert!(world.fake.calls.borrow().iter().all(|it| !it.starts_with("patch")), "{older}");
 }
 
-#[test] // aws-nodeclass 4, cases 8 and 9
+#[test] // aws-capacity 11, cases 3 and 7; aws-nodeclass 4, cases 8 and 9
 fn a_placement_group_is_remembered() {
     let world = World::new();
     world.add_class(json!({"placementGroupSelector": {"name": "pg-a"}}));
     world.run("default");
     assert!(
         condition(&world.class(), "PlacementGroupReady")
-            .starts_with("False PlacementGroupNotFound")
+            .starts_with("False PlacementGroupNotFound Placement group \"pg-a\" not found")
     );
     world.aws.add_group("pg-a");
     world.run("default");
@@ -620,6 +620,8 @@ fn a_placement_group_is_remembered() {
         condition(&world.class(), "PlacementGroupReady"),
         "False PlacementGroupResolutionFailed Failed to resolve placement group"
     );
+    // So nothing is launched without the group.
+    assert!(condition(&world.class(), "Ready").starts_with("False"));
 }
 
 #[test] // aws-nodeclass 31, case 1
@@ -766,6 +768,47 @@ fn the_type_that_is_asked_for() {
     world.run("default");
     assert_eq!(condition(&world.class(), "Ready"), "True Ready ");
     assert_eq!(world.aws.tenancies.borrow().as_slice(), ["dedicated"]);
+    assert_eq!(world.aws.asked_types(), ["c6g.large"]);
+}
+
+#[test] // aws-capacity 21, cases 2 and 3
+fn without_a_pool_and_for_windows_a_usual_type_is_asked_for() {
+    // Both usual ones are sold: the one of the first image. Without m6g.large, the other.
+    for (sold, expected) in [
+        (vec!["m5.xlarge", "m6g.large", "m5.large"], "m6g.large"),
+        (vec!["m5.xlarge", "m5.large"], "m5.large"),
+    ] {
+        let world = World::with_dry_run();
+        world.add_class(json!({}));
+        let types: Vec<serde_json::Value> = sold
+            .iter()
+            .map(|name| {
+                let arch = if name.starts_with("m6g") { "arm64" } else { "amd64" };
+                json!({"name": name, "labels": {"kubernetes.io/arch": [arch], "kubernetes.io/os": ["linux"]},
+                    "capacity": {"cpu": "2", "memory": "8Gi", "pods": "29"},
+                    "offerings": [{"capacityType": "on-demand", "zone": "us-west-2a", "zoneId": "usw2-az2", "price": 0.1}]})
+            })
+            .collect();
+        let fixed = json!({"instanceTypes": types});
+        block_on(world.fake.write(&StateKey::new("catalog", "fixed"), fixed, None, When::Always))
+            .expect("written");
+        world.run("default");
+        assert_eq!(world.aws.asked_types(), [expected], "{}", condition(&world.class(), "Ready"));
+    }
+
+    let world = World::with_dry_run();
+    world.add_class(json!({"amiFamily": "Windows2022", "amiSelectorTerms": [{"id": "ami-std-x"}]}));
+    world.fake.add_json::<NodePool>(json!({
+        "metadata": {"name": "a"},
+        "spec": {"template": {"spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "requirements": [
+                {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["m5"]},
+                {"key": "karpenter.k8s.aws/instance-size", "operator": "In", "values": ["xlarge"]}],
+        }}},
+    }));
+    world.run("default");
+    assert_eq!(world.aws.asked_types(), ["m5.large"], "{}", condition(&world.class(), "Ready"));
 }
 
 #[test]

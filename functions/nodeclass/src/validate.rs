@@ -180,7 +180,8 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
                 Err(error) if error.is_not_found() => {}
                 Err(error) => {
                     let object = format!("LaunchTemplate/{}", probe.template);
-                    self.cx.decide(Decision::new("skip", object, error.to_string()));
+                    self.cx
+                        .decide(Decision::new("skip", object, error.to_string()).caused_by(&error));
                 }
             }
         }

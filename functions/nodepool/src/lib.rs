@@ -5,12 +5,14 @@
 //! sweep brings the counters back in line.
 
 pub mod pool;
+pub mod shifts;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
+use spokeshave_catalog::zonal_shift;
 use spokeshave_lambda::{
     BatchAnswer, SqsBatch,
     batch::{Item, stand_by},
@@ -35,7 +37,7 @@ enum Target {
 
 /// Why a pool could not be brought up to date.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+pub enum Trouble {
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error("state table")]
@@ -64,6 +66,13 @@ pub async fn handle(
     let mut answer = BatchAnswer::done();
     let mut wanted = Vec::new();
     for Item { record, work, .. } in batch.works(cx) {
+        if work.reason == zonal_shift::CHANGED_REASON {
+            if let Err(error) = shifts::tell(cluster, state, cx).await {
+                cx.decide(Decision::new("retry", "Zone/", chain(&error)).caused_by(&error));
+                answer.retry(record);
+            }
+            continue;
+        }
         wanted.push((record, targets(cluster, &work).await));
     }
     let all: BTreeSet<Target> =
@@ -71,7 +80,9 @@ pub async fn handle(
     let troubled = match refresh(&all, cluster, state, cx).await {
         Ok(troubled) => troubled,
         Err(error) => {
-            cx.decide(Decision::new("list", NodePool::KIND, chain(&error)).as_error());
+            cx.decide(
+                Decision::new("list", NodePool::KIND, chain(&error)).caused_by(&error).as_error(),
+            );
             BTreeSet::from([Target::All])
         }
     };
@@ -156,7 +167,8 @@ async fn refresh(
             Ok(()) | Err(Trouble::Cluster(ClusterError::NotFound { .. })) => {}
             Err(error) => {
                 let is_retryable = error.is_retryable();
-                let decision = Decision::new("refresh", pool.reference(), chain(&error));
+                let decision =
+                    Decision::new("refresh", pool.reference(), chain(&error)).caused_by(&error);
                 cx.decide(if is_retryable { decision } else { decision.as_error() });
                 if is_retryable {
                     troubled.extend(because.into_iter().filter(|it| targets.contains(it)));

@@ -471,3 +471,99 @@ fn a_node_that_goes_leaves_the_counts() {
     let status = read(&world).status;
     assert_eq!((status.nodes, status.resources.get("cpu").is_zero()), (Some(0), true));
 }
+
+/// A run of the message that catalog-refresh sends when shifts have changed.
+fn tell_of_shifts(world: &Fake) -> (usize, Vec<(String, String)>) {
+    let body = json!({"reason": "ZonalShiftChanged"}).to_string();
+    let record = SqsRecord { message_id: "m".into(), body, ..SqsRecord::default() };
+    let settings = Settings { enable_zonal_shift: true, ..Settings::default() };
+    let now = world.now.get();
+    let cx = Invocation {
+        concern: Concern::Nodepool,
+        now,
+        deadline: now,
+        settings: &settings,
+        journal: world,
+    };
+    let answer = block_on(handle(&SqsBatch { records: vec![record] }, world, world, &cx));
+    let told = |it: spokeshave_ports::cluster::KubeEvent| {
+        let kind = if it.warning { "Warning" } else { "Normal" };
+        (format!("{kind} {} {}/{}", it.reason, it.kind, it.key), it.message)
+    };
+    (answer.failures.len(), world.events.take().into_iter().map(told).collect())
+}
+
+fn shift(world: &Fake, zones: &[&str], hours: i64) {
+    let shifts: Vec<spokeshave_ports::ZonalShift> = zones
+        .iter()
+        .map(|it| spokeshave_ports::ZonalShift {
+            away_from: (*it).to_owned(),
+            applied_status: "APPLIED".into(),
+            expires_at: Some(at(hours * 3600)),
+        })
+        .collect();
+    block_on(zonal_shift::save(world, &shifts, world.now.get())).expect("written");
+}
+
+#[test] // aws-capacity 12, cases 5 and 6
+fn pools_hear_of_shifts_of_zones_that_they_can_reach() {
+    let in_zones = |name: &str, key: &str, zone: &str| {
+        let mut other = pool(json!({"metadata": {"name": name, "uid": name}}));
+        other["spec"]["template"]["spec"]["requirements"] =
+            json!([{"key": key, "operator": "In", "values": [zone]}]);
+        other
+    };
+    let world = world(json!({}));
+    world.add_json::<EC2NodeClass>(
+        json!({"metadata": {"name": "default", "uid": "class"}, "status": {"subnets": [
+        {"id": "subnet-test1", "zone": "test-zone-1a", "zoneID": "tstz1-1a"},
+        {"id": "subnet-test2", "zone": "test-zone-1b", "zoneID": "tstz1-1b"}]}}),
+    );
+    world.add_json::<NodePool>(in_zones("b-only", labels::ZONE, "test-zone-1b"));
+    world.add_json::<NodePool>(in_zones("b-by-id", labels::ZONE_ID, "tstz1-1b"));
+    let mut labelled = in_zones("b-by-label", labels::ZONE_ID, "tstz1-1a");
+    labelled["spec"]["template"]["metadata"] = json!({"labels": {(labels::ZONE): "test-zone-1b"}});
+    world.add_json::<NodePool>(labelled);
+    let mut classless = in_zones("classless", labels::ZONE, "test-zone-1a");
+    classless["spec"]["template"]["spec"]["nodeClassRef"]["name"] = json!("none");
+    world.add_json::<NodePool>(classless);
+
+    shift(&world, &["tstz1-1a"], 1);
+    world.fail("write zonal-shift/published", "InternalError");
+    assert_eq!(tell_of_shifts(&world).0, 1, "told, but not noted: it comes back");
+    world.mend("write zonal-shift/published");
+    let active = (
+        "Warning ZonalShiftActive NodePool/p".to_owned(),
+        "Traffic is shifted away from zone test-zone-1a (tstz1-1a): nothing is launched or terminated there until the shift is over"
+            .to_owned(),
+    );
+    assert_eq!(tell_of_shifts(&world), (0, vec![active]));
+    assert_eq!(tell_of_shifts(&world), (0, vec![]), "told once");
+    assert!(world.calls.borrow().iter().all(|it| !it.starts_with("patch")), "nothing else is done");
+
+    // The other zone as well, and the first one's end comes by itself.
+    shift(&world, &["tstz1-1b", "tstz1-1a"], 1);
+    let (_, told) = tell_of_shifts(&world);
+    let whom: Vec<&str> = told.iter().map(|it| it.0.as_str()).collect();
+    assert_eq!(
+        whom,
+        [
+            "Warning ZonalShiftActive NodePool/b-by-id",
+            "Warning ZonalShiftActive NodePool/b-only",
+            "Warning ZonalShiftActive NodePool/p",
+        ]
+    );
+    world.now.set(at(3600));
+    shift(&world, &["tstz1-1b"], 2);
+    let cleared = (
+        "Normal ZonalShiftCleared NodePool/p".to_owned(),
+        "The zonal shift of zone test-zone-1a (tstz1-1a) is over: nodes are launched there again"
+            .to_owned(),
+    );
+    assert_eq!(tell_of_shifts(&world), (0, vec![cleared]));
+    world.fail("list EC2NodeClass", "InternalError");
+    shift(&world, &[], 2);
+    assert_eq!(tell_of_shifts(&world), (1, vec![]), "nobody is told half");
+    world.mend("list EC2NodeClass");
+    assert_eq!(tell_of_shifts(&world).1.len(), 3);
+}

@@ -102,7 +102,9 @@ pub(crate) async fn create_claims(
             Err(error) => {
                 unfinished |= error.is_retryable();
                 let object = claim.reference();
-                cx.decide(Decision::new("create", object, chain(&error)).as_error());
+                cx.decide(
+                    Decision::new("create", object, chain(&error)).caused_by(&error).as_error(),
+                );
             }
         }
     }
@@ -184,7 +186,9 @@ pub(crate) async fn hand_over(
     {
         let work = Work::new("NodeClaimsCreated", keys);
         if let Err(error) = queues.send(Concern::Launch, &work, SignedDuration::ZERO, "").await {
-            cx.decide(Decision::new("send", "Queue/launch", chain(&error)).as_error());
+            cx.decide(
+                Decision::new("send", "Queue/launch", chain(&error)).caused_by(&error).as_error(),
+            );
         }
     }
 }

@@ -94,7 +94,11 @@ pub async fn handle(
     match ended {
         Ok(()) => {}
         Err(trouble) => {
-            cx.decide(Decision::new("retry", "Provisioner/plan", chain(&trouble)).as_error());
+            cx.decide(
+                Decision::new("retry", "Provisioner/plan", chain(&trouble))
+                    .caused_by(&trouble)
+                    .as_error(),
+            );
             // A record that is given back blocks the group: acknowledge, and come again through the wake queue.
             let key = named("Provisioner", "plan");
             if !retry_later(queues, Concern::Provision, key, failures.unwrap_or(0)).await {
@@ -206,6 +210,7 @@ async fn run(
         ..Batch::default()
     };
     metrics::before(view, batch.pods.len(), cx);
+    metrics::offerings(&market.pools, cx);
     let mut solution = plan(view, &market, &options, &batch, clock, cx);
     for _ in 0..ATTEMPTS {
         let real = |it: &&ExistingPlacement| it.pods.iter().any(|it| !is_virtual(it));
@@ -432,7 +437,7 @@ async fn wake(
     if let Err(error) = wake_once(state, queues, Concern::Provision, key, due, cx.now, depth).await
     {
         let object = format!("Provisioner/{what}");
-        cx.decide(Decision::new("wake", object, chain(&error)).as_error());
+        cx.decide(Decision::new("wake", object, chain(&error)).caused_by(&error).as_error());
     }
 }
 

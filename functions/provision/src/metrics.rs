@@ -1,9 +1,12 @@
 //! What a run measures, under Karpenter's names (`spec` scheduling 24). The label `scheduling_id` is left out: each run would
 //! be a metric of its own, and each metric is paid for.
 
+use std::{collections::BTreeMap, sync::Mutex};
+
 use jiff::SignedDuration;
+use spokeshave_catalog::gauges::{self, Gauge, Series};
 use spokeshave_ports::Invocation;
-use spokeshave_scheduling::ClusterView;
+use spokeshave_scheduling::{ClusterView, PoolInput};
 
 const PROVISIONER: [(&str, &str); 1] = [("controller", "provisioner")];
 
@@ -19,6 +22,24 @@ pub(crate) fn before(view: &ClusterView, n_pods: usize, cx: &Invocation<'_>) {
     cx.sample("karpenter_cluster_state_synced", f64::from(u8::from(synced)), "Count", &[]);
     let seconds = unsynced.as_secs_f64().max(0.0);
     cx.sample("karpenter_cluster_state_unsynced_time_seconds", seconds, "Seconds", &[]);
+}
+
+/// What this environment has said of offerings. Lost with it: everything is said once more.
+static SAID: Mutex<BTreeMap<Series, Gauge>> = Mutex::new(BTreeMap::new());
+
+/// What the offerings of the pools cost, and which can be bought, as far as that has changed.
+///
+/// DIFFERENCE: only when something is planned, and only where the setting asks for it; Karpenter says it every minute.
+pub(crate) fn offerings(pools: &[PoolInput], cx: &Invocation<'_>) {
+    if !cx.settings.offering_metrics {
+        return;
+    }
+    // A pool that cannot be resolved does not stop the others; it is reported as skipped.
+    let types = pools.iter().filter_map(|it| it.instance_types.as_deref().ok());
+    let now = gauges::offerings(types, cx.settings.gates.reserved_capacity);
+    let Ok(mut said) = SAID.lock() else { return };
+    gauges::changes(&said, &now).into_iter().for_each(|it| cx.measure(it));
+    *said = now;
 }
 
 /// How long planning took.

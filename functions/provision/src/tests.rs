@@ -740,3 +740,29 @@ fn pods_with_devices_count_as_unschedulable_and_unbound_claims_as_ignored() {
         ["karpenter_scheduler_unschedulable_pods_count{controller=provisioner} 1"]
     );
 }
+
+#[test] // aws-capacity 23: offering gauges, where they are asked for, and nothing twice
+fn offerings_are_measured_where_that_is_asked_for() {
+    let price = "karpenter_cloudprovider_instance_type_offering_price_estimate";
+    let run = |enabled: bool| {
+        let fake = world();
+        fake.add_json::<Pod>(pending("a", "1"));
+        let settings = Settings { offering_metrics: enabled, ..Settings::default() };
+        provision_with(&fake, &Work::new("PodsPending", Vec::new()), &settings);
+        fake.samples(price)
+    };
+    assert_eq!(run(false), [""; 0]);
+    let series = |of: &str, kind: &str, value: &str| {
+        format!("{price}{{instance_type={of},capacity_type={kind},zone=a}} {value}")
+    };
+    assert_eq!(
+        run(true),
+        [
+            series("m.large", "reserved", "0"),
+            series("m.large", "on-demand", "0.4"),
+            series("m.small", "reserved", "0"),
+            series("m.small", "on-demand", "0.1"),
+        ]
+    );
+    assert_eq!(run(true), [""; 0], "nothing has changed");
+}

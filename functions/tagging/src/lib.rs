@@ -103,7 +103,9 @@ async fn shifted_zones(state: &impl StateTable, cx: &Invocation<'_>) -> BTreeSet
         return BTreeSet::new();
     }
     zonal_shift::load(state, cx.now).await.unwrap_or_else(|error| {
-        cx.decide(Decision::new("skip", "StateTable/zonal-shift", error.to_string()));
+        cx.decide(
+            Decision::new("skip", "StateTable/zonal-shift", error.to_string()).caused_by(&error),
+        );
         BTreeSet::new()
     })
 }
@@ -156,8 +158,8 @@ async fn handle_outside(
                 }
             }
             Err(error) => {
-                let reason = error.to_string();
-                cx.decide(Decision::new("retry", reference(record), reason).as_error());
+                let decision = Decision::new("retry", reference(record), error.to_string());
+                cx.decide(decision.caused_by(&error).as_error());
                 answer.retry(record);
             }
         }
@@ -169,7 +171,11 @@ async fn handle_outside(
     let instances: BTreeMap<InstanceId, Instance> = match ec2.describe_instances(&ids).await {
         Ok(found) => found.into_iter().map(|it| (it.id.clone(), it)).collect(),
         Err(error) => {
-            cx.decide(Decision::new("retry", "Instance/all", error.to_string()).as_error());
+            cx.decide(
+                Decision::new("retry", "Instance/all", error.to_string())
+                    .caused_by(&error)
+                    .as_error(),
+            );
             for record in jobs.values().flat_map(|it| &it.records) {
                 answer.retry(record);
             }
@@ -196,7 +202,11 @@ async fn handle_outside(
         }
         calls += usize::from(!tags.is_empty());
         if let Err(error) = tag(job, &tags, cluster, ec2, cx).await {
-            cx.decide(Decision::new("retry", job.claim.reference(), error.to_string()).as_error());
+            cx.decide(
+                Decision::new("retry", job.claim.reference(), error.to_string())
+                    .caused_by(&error)
+                    .as_error(),
+            );
             for record in &job.records {
                 answer.retry(record);
             }
@@ -206,7 +216,11 @@ async fn handle_outside(
         let work = Work::new("Wake", chunk.to_vec());
         let delay = SignedDuration::from_secs(AT_ONCE as i64);
         if let Err(error) = queues.send(Concern::Tagging, &work, delay, "").await {
-            cx.decide(Decision::new("wake", "Queue/tagging", error.to_string()).as_error());
+            cx.decide(
+                Decision::new("wake", "Queue/tagging", error.to_string())
+                    .caused_by(&error)
+                    .as_error(),
+            );
             let names: BTreeSet<&str> = chunk.iter().map(|it| it.name.as_str()).collect();
             let waiting = jobs.values().filter(|it| names.contains(it.claim.name()));
             for record in waiting.flat_map(|it| &it.records) {

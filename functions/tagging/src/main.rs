@@ -13,8 +13,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let start = Startup::from_env(Concern::Tagging)?;
     let stack = Stack::connect(&start.settings).await?;
     let ec2 = Ec2Api::new(&stack.aws);
-    let kwok = std::env::var("SPOKESHAVE_KWOK").unwrap_or_default();
-    let kwok = Profile::of(&start.settings.ec2_mode, &kwok)?;
+    let kwok = Profile::of(&start.settings.ec2_mode, &start.settings.kwok)?;
     start
         .run(&stack.queues, async |batch, cx| {
             let ec2 = Kwok::new(&ec2, &stack.state, kwok.as_ref(), cx);

@@ -36,6 +36,9 @@ pub(crate) enum Trouble {
     Aws(#[from] AwsError),
     #[error("wake-up")]
     Wake(#[from] WakeError),
+    /// Traffic is shifted away from the instance's zone: it is not touched before that is over.
+    #[error("instance {0} is in zone {1} ({2}), which traffic is shifted away from")]
+    Shifted(InstanceId, String, String),
     /// EC2 refuses to terminate.
     #[error("instance {0} may not be terminated")]
     Refused(InstanceId, #[source] AwsError),
@@ -76,8 +79,9 @@ pub async fn handle(
     let mut targets = Targets::default();
     for Item { position, record, work } in batch.works(cx) {
         if let Err(error) = targets.add(position, &work, cluster).await {
-            let reason = Trouble::from(error).text();
-            cx.decide(Decision::new("retry", reference(record), reason));
+            let error = Trouble::from(error);
+            let decision = Decision::new("retry", reference(record), error.text());
+            cx.decide(decision.caused_by(&error));
             answer.retry(record);
         }
     }
@@ -93,7 +97,11 @@ pub async fn handle(
             Err(error) => {
                 let key = object.key();
                 let name = format!("{}/{}", key.kind, key.name);
-                cx.decide(Decision::new("retry", name, error.text()));
+                cx.decide(Decision::new("retry", name, error.text()).caused_by(&error));
+                let is_shifted = matches!(error, Trouble::Shifted(..));
+                if is_shifted && run.wait_for_shift(key.clone(), target.depth).await {
+                    continue;
+                }
                 let to = (queues, cx.concern);
                 answer.come_back(batch, &target.records, key, target.failures, to).await;
             }

@@ -7,7 +7,10 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use spokeshave_catalog::stored::{self, ReservationEvent};
+use spokeshave_catalog::{
+    stored::{self, ReservationEvent},
+    zonal_shift,
+};
 use spokeshave_lifecycle::{
     Action,
     termination::{
@@ -33,6 +36,9 @@ use crate::{
 /// States of instances as this run has read or caused them.
 pub type Instances = RefCell<BTreeMap<InstanceId, Instance>>;
 
+/// How often it is looked at whether a zonal shift is over.
+const SHIFT_PAUSE: SignedDuration = SignedDuration::from_mins(1);
+
 /// After so many failures in a row a person is told.
 const TELL_AFTER: u32 = 5;
 
@@ -41,6 +47,7 @@ const ENDED: &str = "ended";
 /// So long nobody else asks. Shorter than the pause between two looks at an instance, so that whoever stood back asks at the
 /// next one if the first never got to it.
 const ENDED_LIFE: SignedDuration = SignedDuration::from_secs(4);
+const TERMINATION_FAILURES: &str = "karpenter_cloudprovider_instance_termination_failures_total";
 
 /// What one run needs to end claims and nodes.
 pub struct Run<'a, C, E, S, Q> {
@@ -132,7 +139,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         let event = ReservationEvent::Terminated;
         if let Err(error) = stored::count_reservation(self.state, id, event, self.now).await {
             let object = format!("Reservation/{id}");
-            self.cx.decide(Decision::new("miscount", object, error.to_string()));
+            self.cx.decide(Decision::new("miscount", object, error.to_string()).caused_by(&error));
         }
     }
 
@@ -327,6 +334,16 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             self.instances.borrow_mut().insert(id.clone(), Instance::ShuttingDown);
             return Ok(());
         }
+        if self.is_shifted(scene).await? {
+            match self.instance(id).await? {
+                // Nothing is left to be done to it.
+                Instance::Gone | Instance::ShuttingDown => return Ok(()),
+                Instance::Alive => {
+                    let [zone, zone_id] = scene.zone().map(str::to_owned);
+                    return Err(Trouble::Shifted(id.clone(), zone, zone_id));
+                }
+            }
+        }
         let asking = StateKey::new(ENDED, id.as_str());
         let until = self.cx.now.checked_add(ENDED_LIFE).ok();
         // Two runs may be here at once, with the condition not written by either. Without the table both ask: no harm.
@@ -342,6 +359,9 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             Err(error) => {
                 // The next try is not to stand back for this one. A record that stays has its end.
                 let _ = self.state.remove(&asking, When::Always).await;
+                let [zone, zone_id] = scene.zone();
+                let labels = [("zone", zone), ("zone_id", zone_id)];
+                self.cx.count(TERMINATION_FAILURES, &labels);
                 if scene.target.failures >= TELL_AFTER
                     && let Some(claim) = &scene.claim
                 {
@@ -358,6 +378,23 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         let decision = Decision::new("terminate", object, "nothing is left on it");
         self.cx.decide(decision.with("instance_id", id.as_str()));
         Ok(())
+    }
+
+    /// Whether traffic is shifted away from the zone of the instance.
+    async fn is_shifted(&self, scene: &Scene<'_>) -> Result<bool, Trouble> {
+        let Some(claim) = scene.claim.as_ref().filter(|_| self.cx.settings.enable_zonal_shift)
+        else {
+            return Ok(false);
+        };
+        let shifted = zonal_shift::load(self.state, self.cx.now).await?;
+        Ok(zonal_shift::holds(&shifted, claim))
+    }
+
+    /// Has `key` looked at again soon. Whether that could be arranged.
+    pub async fn wait_for_shift(&self, key: Key, depth: u32) -> bool {
+        let due = self.now + SHIFT_PAUSE;
+        let (state, queues, concern) = (self.state, self.queues, self.cx.concern);
+        wakes::wake_once(state, queues, concern, key, due, self.now, depth).await.is_ok()
     }
 
     async fn execute(&self, action: &Action, stored: &mut Stored) -> Result<(), Trouble> {
@@ -432,6 +469,14 @@ struct Scene<'a> {
     claim: Option<Arc<NodeClaim>>,
     nodes: Vec<Arc<Node>>,
     target: &'a Target,
+}
+
+impl Scene<'_> {
+    /// Name and id of the zone, as far as the claim tells.
+    fn zone(&self) -> [&str; 2] {
+        let label = |key| self.claim.as_ref().and_then(|it| it.metadata.label(key));
+        [labels::ZONE, labels::ZONE_ID].map(|key| label(key).unwrap_or_default())
+    }
 }
 
 /// The objects as this look has written them last.

@@ -458,3 +458,97 @@ fn a_deadline_that_is_set_stays() {
     play(&stage, at("10:59:30"));
     assert_eq!(calls(&stage, &["delete Pod"]), ["delete Pod/default/web"]);
 }
+
+fn shift(stage: &Stage, zones: &[&str], until: &str) {
+    let shifts: Vec<spokeshave_ports::ZonalShift> = zones
+        .iter()
+        .map(|it| spokeshave_ports::ZonalShift {
+            away_from: (*it).to_owned(),
+            applied_status: "APPLIED".into(),
+            expires_at: Some(at(until)),
+        })
+        .collect();
+    block_on(spokeshave_catalog::zonal_shift::save(&stage.fake, &shifts, stage.now()))
+        .expect("written");
+}
+
+const TERMINATION_FAILURES: &str = "karpenter_cloudprovider_instance_termination_failures_total";
+
+#[test] // aws-capacity 12, cases 3 and 4; 23, case 6
+fn an_instance_of_a_shifted_zone_is_terminated_after_the_shift() {
+    let zone = json!({"metadata": {"labels": {
+        "topology.kubernetes.io/zone": "us-west-2a", "topology.k8s.aws/zone-id": "usw2-az1"}}});
+    for enabled in [true, false] {
+        let mut stage = deleted_node("10:00:00", json!(null));
+        stage.settings.enable_zonal_shift = enabled;
+        let mut labelled = serde_json::to_value(stage.get::<NodeClaim>("c")).expect("writes");
+        apply_merge_patch(&mut labelled, &zone);
+        stage.add::<NodeClaim>(labelled);
+        shift(&stage, &["usw2-az1"], "10:30:00");
+        stage.message(Concern::Termination, "NodeClaimDeleting", &["NodeClaim/c"]);
+        play(&stage, at("10:29:59"));
+        assert_eq!(is_over(&stage), !enabled);
+        let terminated = calls(&stage, &["terminate"]);
+        let expected: &[&str] = if enabled { &[] } else { &["terminate i-0abc"] };
+        assert_eq!(terminated, expected, "no TerminateInstances in a shifted zone");
+        if enabled {
+            // It names the instance, the zone and its id.
+            let decisions = stage.fake.decisions.borrow();
+            let refused = decisions.iter().find(|it| it.action == "retry").expect("an error");
+            assert_eq!(
+                refused.reason,
+                "instance i-0abc is in zone us-west-2a (usw2-az1), which traffic is shifted away from"
+            );
+        }
+        play(&stage, at("10:40:00"));
+        assert!(is_over(&stage), "a minute after the shift's end at the latest");
+        assert_eq!(stage.fake.samples(TERMINATION_FAILURES), [""; 0], "no failure is counted");
+    }
+
+    // One that is gone already is no trouble.
+    let mut stage = deleted_node("10:00:00", json!(null));
+    stage.settings.enable_zonal_shift = true;
+    let mut labelled = serde_json::to_value(stage.get::<NodeClaim>("c")).expect("writes");
+    apply_merge_patch(&mut labelled, &zone);
+    stage.add::<NodeClaim>(labelled);
+    stage.fake.instances.borrow_mut().clear();
+    shift(&stage, &["usw2-az1"], "10:30:00");
+    stage.message(Concern::Termination, "NodeClaimDeleting", &["NodeClaim/c"]);
+    play(&stage, at("10:05:00"));
+    assert!(is_over(&stage));
+
+    // EC2 refuses: counted with both names of the zone.
+    let stage = deleted_node("10:00:00", json!(null));
+    let mut labelled = serde_json::to_value(stage.get::<NodeClaim>("c")).expect("writes");
+    apply_merge_patch(&mut labelled, &zone);
+    stage.add::<NodeClaim>(labelled);
+    stage.fake.fail("terminate i-0abc", "InternalError");
+    stage.message(Concern::Termination, "NodeClaimDeleting", &["NodeClaim/c"]);
+    play(&stage, at("10:01:00"));
+    let counted = stage.fake.samples(TERMINATION_FAILURES);
+    let refused = stage.told().into_iter().filter(|it| it.starts_with("retry ")).count();
+    assert_eq!(counted.len(), refused, "{:?}", stage.told());
+    assert_eq!(
+        counted.first().map(String::as_str),
+        Some(
+            "karpenter_cloudprovider_instance_termination_failures_total{zone=us-west-2a,zone_id=usw2-az1} 1"
+        )
+    );
+}
+
+#[test] // aws-capacity 19, case 2
+fn what_shuts_down_already_is_not_terminated_again() {
+    let stage = deleted_node("10:00:00", json!(null));
+    stage.fake.instances.borrow_mut()[0].state = "shutting-down".into();
+    stage.message(Concern::Termination, "NodeClaimDeleting", &["NodeClaim/c"]);
+    play(&stage, at("10:10:00"));
+    assert!(is_over(&stage));
+    assert_eq!(calls(&stage, &["terminate"]), [""; 0]);
+
+    // One that EC2 does not know is gone.
+    let stage = deleted_node("10:00:00", json!(null));
+    stage.fake.instances.borrow_mut().clear();
+    stage.message(Concern::Termination, "NodeClaimDeleting", &["NodeClaim/c"]);
+    play(&stage, at("10:10:00"));
+    assert!(is_over(&stage));
+}

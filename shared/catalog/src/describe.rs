@@ -144,6 +144,7 @@ answer!(Offered {
     kind: String = "LocationType",
 });
 answer!(Spot {
+    product: String = "ProductDescription",
     instance_type: String = "InstanceType",
     zone: String = "AvailabilityZone",
     price: Price = "SpotPrice",
@@ -315,13 +316,20 @@ pub fn offerings(text: &str) -> Result<Vec<Location>, DescribeError> {
         .collect()
 }
 
-/// The prices of a DescribeSpotPriceHistory answer, in its order. Entries whose price is no number have none here; those
-/// without a time have none, so that [`crate::Catalog::merge_spot`] skips both.
+/// The prices of a DescribeSpotPriceHistory answer, so that the one that counts comes last: a history is printed with the
+/// newest first, and one that was asked for without a filter has prices of other systems in it, which count only where
+/// there is none of Linux. Entries whose price is no number have none here; those without a time have none, so that
+/// [`crate::Catalog::merge_spot`] skips both.
 ///
 /// # Errors
 /// As [`instance_types`].
 pub fn spot_prices(text: &str) -> Result<Vec<SpotPrice>, DescribeError> {
-    let answer: History = read(text, "SpotPriceHistory")?;
+    let mut answer: History = read(text, "SpotPriceHistory")?;
+    // Stable: of two with the same time the later one in the file counts.
+    answer.history.sort_by_key(|it| {
+        let of_linux = it.product.is_empty() || it.product.starts_with("Linux/UNIX");
+        (of_linux, time(&it.timestamp))
+    });
     let prices = answer.history.into_iter().map(|it| SpotPrice {
         instance_type: it.instance_type,
         zone: it.zone,
@@ -400,9 +408,38 @@ mod tests {
             {"InstanceType": "a", "AvailabilityZone": "z", "SpotPrice": "none", "Timestamp": "2026-01-01T10:00:00Z"},
             {"InstanceType": "a", "AvailabilityZone": "z", "SpotPrice": "0.1"}]}"#;
         let prices = spot_prices(text).expect("readable");
-        assert_eq!(prices[0].price, 0.035);
-        assert!(prices[1].price.is_nan());
-        assert_eq!(prices[2].timestamp, None);
+        assert_eq!(prices[0].timestamp, None);
+        assert_eq!(prices[1].price, 0.035);
+        assert!(prices[2].price.is_nan());
+    }
+
+    #[test] // aws-capacity 8.3
+    fn the_newest_price_of_linux_counts() {
+        let entry = |zone: &str, product: &str, price: &str, hour: u32| {
+            format!(
+                r#"{{"InstanceType": "a", "AvailabilityZone": "{zone}", "ProductDescription": "{product}",
+                    "SpotPrice": "{price}", "Timestamp": "2026-01-01T{hour}:00:00Z"}}"#
+            )
+        };
+        let entries = [
+            // As the command prints them: the newest first.
+            entry("newest-first", "Linux/UNIX", "0.3", 12),
+            entry("newest-first", "Linux/UNIX", "0.2", 11),
+            entry("newest-last", "Linux/UNIX (Amazon VPC)", "0.2", 11),
+            entry("newest-last", "Linux/UNIX", "0.3", 12),
+            entry("same-time", "Linux/UNIX", "0.2", 12),
+            entry("same-time", "Linux/UNIX", "0.3", 12),
+            entry("windows-newer", "Windows", "0.9", 13),
+            entry("windows-newer", "Linux/UNIX", "0.3", 12),
+            entry("windows-newer", "Red Hat Enterprise Linux", "0.8", 14),
+            entry("windows-only", "Windows", "0.3", 12),
+        ];
+        let text = format!(r#"{{"SpotPriceHistory": [{}]}}"#, entries.join(","));
+        let mut catalog = crate::Catalog::default();
+        assert!(catalog.merge_spot(&spot_prices(&text).expect("readable")));
+        for zone in ["newest-first", "newest-last", "same-time", "windows-newer", "windows-only"] {
+            assert_eq!(catalog.spot_price("a", zone), Some(0.3), "{zone}");
+        }
     }
 
     #[test]

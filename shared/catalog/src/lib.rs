@@ -11,6 +11,7 @@ mod catalog;
 pub mod describe;
 pub mod description;
 pub mod expressions;
+pub mod gauges;
 pub mod kubelet;
 pub mod launch;
 pub mod memory;

@@ -12,6 +12,7 @@
 //! | `reservation` | reservation id | instances left, and when EC2 said so | counted as 0 until the next read |
 //! | `placement-group` | name or id | a placement group that a class selects; nodeclass writes it | launches into it wait |
 //! | `zonal-shift` | `all` | zones that traffic is shifted away from | they are used until the next read |
+//! | `zonal-shift` | `published` | the zones that NodePools were told of | they are told once more |
 //! | `memory` | `<type>/<image set>` | memory that nodes reported | a guess until a node reports again |
 //!
 //! Marks and counts are small and change often, so that each is a record of its own; the catalog is compressed text in

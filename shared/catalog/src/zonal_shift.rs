@@ -4,12 +4,21 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use spokeshave_model::{NodeClaim, labels};
 use spokeshave_ports::{StateError, StateKey, StateTable, When, ZonalShift};
 
-/// Partition of the state table; its one record holds the last answer. Lost: shifted zones are used until the next read.
+/// Partition of the state table. `all` holds the last answer; lost: shifted zones are used until the next read.
+/// `published` holds the zones that NodePools have been told of; lost: they are told once more.
 pub const PARTITION: &str = "zonal-shift";
 /// How long an answer counts when no newer one comes: shifts have an end of their own, but may be cancelled.
 const LIFETIME: SignedDuration = SignedDuration::from_hours(24);
+
+/// How often the shifts are read. 30 seconds, as in Karpenter 1.x.
+pub const POLL: SignedDuration = SignedDuration::from_secs(30);
+/// Reason of a message that asks for nothing but such a read.
+pub const POLL_REASON: &str = "ZonalShiftPoll";
+/// Reason of a message that asks for NodePools to be told of zones.
+pub const CHANGED_REASON: &str = "ZonalShiftChanged";
 
 fn key() -> StateKey {
     StateKey::new(PARTITION, "all")
@@ -51,6 +60,37 @@ pub async fn load(state: &impl StateTable, now: Timestamp) -> Result<BTreeSet<St
     let shifts: Vec<ZonalShift> =
         record.and_then(|it| serde_json::from_value(it.data).ok()).unwrap_or_default();
     Ok(shifted(&shifts, now))
+}
+
+/// The zones that NodePools have been told of.
+///
+/// # Errors
+/// When the table does not answer.
+pub async fn published(state: &impl StateTable) -> Result<BTreeSet<String>, StateError> {
+    let record = state.read(&published_key()).await?;
+    Ok(record.and_then(|it| serde_json::from_value(it.data).ok()).unwrap_or_default())
+}
+
+/// Notes that NodePools have been told of `zones` and of no others.
+///
+/// # Errors
+/// When the table does not answer.
+pub async fn set_published(
+    state: &impl StateTable,
+    zones: &BTreeSet<String>,
+) -> Result<(), StateError> {
+    let data = serde_json::to_value(zones).unwrap_or(Value::Null);
+    state.write(&published_key(), data, None, When::Always).await.map(|_| ())
+}
+
+fn published_key() -> StateKey {
+    StateKey::new(PARTITION, "published")
+}
+
+/// Whether the instance of `claim` is in one of these zones, as far as the claim's labels tell: then nothing of it is
+/// changed until the shift is over.
+pub fn holds(shifted: &BTreeSet<String>, claim: &NodeClaim) -> bool {
+    claim.metadata.label(labels::ZONE_ID).is_some_and(|it| shifted.contains(it))
 }
 
 #[cfg(test)]

@@ -817,3 +817,50 @@ fn expressions_of_the_node_class() {
         assert_eq!(one(&class("Windows2022"), name).capacity.get("pods"), amount("110"), "{name}");
     }
 }
+
+#[test] // aws-capacity 23, cases 1 and 2
+fn gauges_of_offerings() {
+    use spokeshave_catalog::gauges::{self, Series};
+    use std::sync::Arc;
+
+    // Pool A has a subnet in 1a alone, pool B in 1b.
+    let shared = |zone: &str| -> Vec<Arc<InstanceType>> {
+        let mut class = class("AL2023");
+        class.status.subnets.retain(|it| it.zone == zone);
+        types(&class, &Settings::default()).into_iter().map(Arc::new).collect()
+    };
+    let (a, b) = (shared("test-zone-1a"), shared("test-zone-1b"));
+    let series = |capacity_type, zone: &str| Series {
+        instance_type: "m5.large".into(),
+        capacity_type,
+        zone: zone.into(),
+    };
+    for order in [[&a, &b], [&b, &a]] {
+        let gauges = gauges::offerings(order.map(Vec::as_slice), true);
+        for (zone, available) in
+            [("test-zone-1a", true), ("test-zone-1b", true), ("test-zone-1c", false)]
+        {
+            let gauge = gauges[&series(ON_DEMAND, zone)];
+            assert_eq!((gauge.available, gauge.price), (available, 0.096), "{zone}");
+        }
+        let none = gauges[&series(CapacityType::Reserved, "test-zone-1a")];
+        assert_eq!((none.available, none.price), (false, 0.0));
+        let gauges = gauges::offerings(order.map(Vec::as_slice), false);
+        assert_eq!(gauges.get(&series(CapacityType::Reserved, "test-zone-1a")), None);
+    }
+
+    // Each series is said once, and again when it has changed.
+    let before = gauges::offerings([a.as_slice()], false);
+    let after = gauges::offerings([a.as_slice(), b.as_slice()], false);
+    let said = |samples: Vec<spokeshave_ports::Metric>| -> Vec<String> {
+        let mine = samples.into_iter().filter(|it| it.labels[0].1 == "m5.large");
+        mine.map(|it| format!("{} {} {} {}", it.name, it.labels[1].1, it.labels[2].1, it.value))
+            .collect()
+    };
+    assert_eq!(gauges::changes(&before, &before), []);
+    let name = "karpenter_cloudprovider_instance_type_offering_available";
+    assert_eq!(
+        said(gauges::changes(&before, &after)),
+        ["spot", "on-demand"].map(|kind| format!("{name} {kind} test-zone-1b 1"))
+    );
+}

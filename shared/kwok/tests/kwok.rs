@@ -251,3 +251,24 @@ fn an_interruption_reads_as_ec2_words_it() {
     assert_eq!(event["detail"]["instance-id"], instance.id.as_str());
     assert_eq!(event["time"], "2026-01-01T10:00:05Z");
 }
+
+#[test] // aws-capacity 24, case 5: a record for each instance in place of maps of five hundred
+fn records_of_ended_instances_are_no_instances() {
+    let (fake, profile) = (ready(), Profile::default());
+    let live = |seconds: i64| {
+        with(&fake, Some(&profile), seconds, async |ec2| {
+            let alive = Filter::new("instance-state-name", &["pending", "running"]);
+            ec2.find_instances(&[alive]).await.expect("found")
+        })
+    };
+    for n in 0..12 {
+        let request = request(&format!("f{n}"), 100, vec![offer("m5.large", "us-west-2a")]);
+        with(&fake, Some(&profile), 0, async |ec2| ec2.create_fleet(&request).await)
+            .expect("answered");
+    }
+    let all = live(1);
+    assert_eq!(all.len(), 1200);
+    let ids: Vec<_> = all[..800].iter().map(|it| it.id.clone()).collect();
+    with(&fake, Some(&profile), 2, async |ec2| ec2.terminate_instances(&ids).await).expect("ended");
+    assert_eq!(live(3).len(), 400);
+}

@@ -433,6 +433,7 @@ mod tests {
         assert!(good.gates.spot_to_spot_consolidation && !good.gates.node_repair);
 
         let name = |variables| read(variables).expect_err("refused").name;
+        // aws-capacity 1, case 2
         assert_eq!(name(&[]), "CLUSTER_NAME");
         assert_eq!(name(&[("CLUSTER_NAME", "prod"), ("RESERVED_ENIS", "-1")]), "RESERVED_ENIS");
     }

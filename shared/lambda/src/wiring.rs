@@ -94,6 +94,7 @@ pub const SENDS: &[(Concern, &[Concern])] = &[
     (Concern::Termination, &[Concern::Termination]),
     (Concern::Nodeclass, &[Concern::Nodeclass]),
     (Concern::InstanceGc, &[Concern::Interruption]),
+    (Concern::CatalogRefresh, &[Concern::CatalogRefresh, Concern::Nodepool]),
 ];
 
 /// Functions on a schedule of their own, and how often in seconds.

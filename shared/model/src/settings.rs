@@ -109,6 +109,10 @@ pub struct Settings {
     pub account_id: String,
     /// Ours: `ec2` (default) or `kwok`.
     pub ec2_mode: String,
+    /// Ours: what goes wrong in a made-up EC2, and how long things take; empty: nothing, and as Karpenter's.
+    pub kwok: String,
+    /// Ours: gauges of every offering of the NodePools. CloudWatch takes a fee for each of the thousands of series.
+    pub offering_metrics: bool,
 }
 
 impl Default for Settings {
@@ -138,6 +142,8 @@ impl Default for Settings {
             region: "us-east-1".into(),
             account_id: String::new(),
             ec2_mode: "ec2".into(),
+            kwok: String::new(),
+            offering_metrics: false,
         }
     }
 }
@@ -236,6 +242,8 @@ impl Settings {
                 }
                 self.ec2_mode = value.to_owned();
             }
+            "SPOKESHAVE_KWOK" => self.kwok = value.to_owned(),
+            "SPOKESHAVE_OFFERING_METRICS" => self.offering_metrics = boolean()?,
             _ => return Ok(false),
         }
         Ok(true)

@@ -28,6 +28,18 @@ impl AwsError {
         }
     }
 
+    /// The failed AWS call that `error` is or comes from.
+    pub fn behind<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(found) = error.downcast_ref() {
+                return Some(found);
+            }
+            next = error.source();
+        }
+        None
+    }
+
     /// The thing that was asked for does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(
@@ -164,5 +176,30 @@ mod tests {
         assert!(gone.advice().contains("gone"));
         let timeout = AwsError::new("ec2", "CreateFleet", "Timeout", "no answer");
         assert!(timeout.advice().contains("tried again"));
+    }
+
+    #[test] // aws-capacity 18.4: what failed is told, however often it is wrapped
+    fn the_call_behind_an_error_is_found() {
+        use crate::{Decision, StateError, wakes::WakeError};
+
+        let call = AwsError {
+            request_id: Some("r-1".into()),
+            ..AwsError::new("dynamodb", "Query", "InternalServerError", "no")
+        };
+        let call = AwsError { status: 500, ..call };
+        let wrapped = WakeError::State(StateError::Aws(call.clone()));
+        assert_eq!(AwsError::behind(&wrapped), Some(&call));
+        assert_eq!(AwsError::behind(&call), Some(&call));
+        let conflict = StateError::Conflict(crate::StateKey::new("a", "b"));
+        assert_eq!(AwsError::behind(&conflict), None);
+
+        let told = Decision::new("retry", "A/b", chain(&wrapped)).caused_by(&wrapped);
+        let expected = serde_json::json!({
+            "error_code": "InternalServerError", "service": "dynamodb", "operation": "Query", "request_id": "r-1",
+            "retryable": true, "advice": "it is tried again; if it lasts, look at the AWS Health Dashboard",
+        });
+        assert_eq!(serde_json::Value::from(told.fields), expected);
+        let told = Decision::new("retry", "A/b", chain(&conflict)).caused_by(&conflict);
+        assert!(told.fields.is_empty());
     }
 }

@@ -45,6 +45,15 @@ impl Decision {
             .with("advice", error.advice())
     }
 
+    /// The same for the AWS call that is behind `error`, if one is: what failed may be wrapped several times.
+    #[must_use]
+    pub fn caused_by(self, error: &(dyn std::error::Error + 'static)) -> Self {
+        match AwsError::behind(error) {
+            Some(error) => self.with_error(error),
+            None => self,
+        }
+    }
+
     /// Marks it as something a person must act on.
     #[must_use]
     pub fn as_error(mut self) -> Self {

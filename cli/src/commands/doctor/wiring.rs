@@ -65,6 +65,11 @@ fn drains(session: &Session) -> bool {
 
 /// Whether a function looks into its queue itself, instead of Lambda.
 pub fn looks_itself(session: &Session, concern: Concern) -> bool {
+    // Zonal shifts are read every half minute, by messages that Lambda delivers.
+    let reads_shifts = session.stack.parameters.get("EnableZonalShift");
+    if concern == Concern::CatalogRefresh && reads_shifts.is_some_and(|it| it == "true") {
+        return false;
+    }
     let in_poll_mode = drains(session) && !ALWAYS_POLLED.contains(&concern);
     in_poll_mode || NEVER_POLLED.contains(&concern)
 }

@@ -59,6 +59,8 @@ pub struct World {
     pub script: RefCell<Vec<Script>>,
     pub subnets: RefCell<Vec<Subnet>>,
     pub ec2_calls: RefCell<Vec<String>>,
+    /// Seconds for which an instance is not found by its tags.
+    pub lag: Cell<i64>,
     serial: Cell<u64>,
 }
 
@@ -105,6 +107,7 @@ impl World {
             script: RefCell::default(),
             subnets: RefCell::default(),
             ec2_calls: RefCell::default(),
+            lag: Cell::new(0),
             serial: Cell::new(0),
         };
         world.fake.add_json::<EC2NodeClass>(class());
@@ -556,8 +559,10 @@ impl Ec2 for World {
         let tag = format!("tag:{}", labels::TAG_LAUNCH);
         let wanted = filters.iter().find(|it| it.name == tag).expect("by attempt");
         let all = self.instances.borrow();
+        let seen = self.now.get() - SignedDuration::from_secs(self.lag.get());
         let found = all.values().filter(|it| {
             it.tags.get(labels::TAG_LAUNCH).is_some_and(|id| wanted.values.contains(id))
+                && it.launch_time.is_none_or(|at| at <= seen)
         });
         Ok(found.cloned().collect())
     }

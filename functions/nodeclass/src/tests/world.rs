@@ -29,6 +29,8 @@ pub(super) struct Aws {
     pub parameters: RefCell<BTreeMap<String, String>>,
     pub templates: RefCell<BTreeMap<String, Tags>>,
     pub tenancies: RefCell<Vec<String>>,
+    /// Instance types that dry runs were made with, in order.
+    dry_types: RefCell<Vec<String>>,
     groups: RefCell<Vec<PlacementGroup>>,
     /// Security groups besides `sg-1`.
     pub more_security_groups: RefCell<BTreeSet<String>>,
@@ -37,6 +39,13 @@ pub(super) struct Aws {
 }
 
 impl Aws {
+    /// The instance types that dry runs were made with, each once.
+    pub fn asked_types(&self) -> Vec<String> {
+        let mut types = self.dry_types.borrow().clone();
+        types.dedup();
+        types
+    }
+
     fn call(&self, operation: &'static str, detail: &str) -> Result<(), AwsError> {
         let text = format!("{operation} {detail}").trim_end().to_owned();
         self.calls.borrow_mut().push(text.clone());
@@ -184,11 +193,12 @@ impl Ec2 for Aws {
     async fn dry_run_instances(
         &self,
         template: &str,
-        _: &str,
+        instance_type: &str,
         subnet: &str,
         _: &Tags,
     ) -> Result<(), AwsError> {
         assert!(self.templates.borrow().contains_key(template), "the template is there");
+        self.dry_types.borrow_mut().push(instance_type.to_owned());
         self.call("RunInstances", subnet)?;
         Err(AwsError::new("ec2", "RunInstances", "DryRunOperation", "would have succeeded"))
     }

@@ -46,3 +46,28 @@ impl Eks for EksApi {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::Replay;
+
+    #[tokio::test] // aws-capacity 20: retries have a budget per service
+    async fn retries_end_when_their_budget_is_used_up() {
+        // The service answers 500 for ever.
+        let replay = Replay::of([]);
+        let mut sent = Vec::new();
+        for _ in 0..40 {
+            // Clients of one service share the budget.
+            let eks = EksApi::new(&replay.connection());
+            let before = replay.requests().len();
+            let error = eks.describe_cluster("c1").await.expect_err("no service");
+            assert!(error.is_retryable(), "the caller tries again later: {error}");
+            sent.push(replay.requests().len() - before);
+        }
+        // All tries at first; once the budget is used up, a second one at most.
+        assert_eq!(sent.first(), Some(&(crate::ATTEMPTS as usize)));
+        assert!(sent.is_sorted_by(|a, b| a >= b), "{sent:?}");
+        assert!(sent[20..].iter().all(|it| *it <= 2), "{sent:?}");
+    }
+}

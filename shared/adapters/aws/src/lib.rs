@@ -1,4 +1,4 @@
-//! AWS behind the ports: SQS ([`queues`]), EventBridge ([`bus`]), DynamoDB ([`table`]), IAM, SSM, EKS, Pricing, and the
+//! AWS behind the ports: SQS ([`queues`]), EventBridge ([`bus`]), DynamoDB ([`table`]), IAM, SSM, EKS, Pricing, zonal shifts, and the
 //! token with which the Kubernetes API of an EKS cluster is spoken to ([`token`]).
 //!
 //! EC2 is a crate of its own, because its SDK costs minutes to compile; it takes its configuration and its errors from
@@ -11,10 +11,13 @@ pub mod error;
 pub mod iam;
 pub mod pricing;
 pub mod queues;
+#[cfg(test)]
+mod replay;
 pub mod ssm;
 pub mod table;
 pub mod token;
 pub mod trace;
+pub mod zonal_shift;
 
 use std::time::Duration;
 
@@ -32,10 +35,15 @@ pub use pricing::PriceList;
 pub use queues::{QueueUrls, SqsQueues};
 pub use ssm::ParameterStore;
 pub use table::DynamoTable;
+pub use zonal_shift::RecoveryController;
 
 /// Tries of one call, the first included, while the answer is throttling, the server's fault, or none. The client slows
 /// itself down when it is throttled. Source: the SDKs' default of 3, and 2 more, since a batch that fails costs a whole
 /// visibility time.
+///
+/// All clients of one service in this process draw their retries from one budget of tokens, which the SDK keeps and what
+/// succeeds fills up again. Once it is used up, a call is given up after its first tries and its error goes to the caller,
+/// whose work comes back after a pause that grows.
 const ATTEMPTS: u32 = 5;
 
 /// How we speak to AWS: region, credentials, retries, time limits. Clients are made from it.

@@ -131,7 +131,12 @@ pub const ALL: &[Described] = &[
         "ObjectGauges",
         "Gauges of every single node and of the conditions of every NodeClaim, NodePool and Node; each is a metric that CloudWatch charges for",
     ),
-    described("ENABLE_ZONAL_SHIFT", "false", "", "Accepted for compatibility"),
+    described(
+        "ENABLE_ZONAL_SHIFT",
+        "false",
+        "EnableZonalShift",
+        "Zones that the Application Recovery Controller shifts traffic away from are left alone; the cluster must be registered for zonal shift",
+    ),
     described("AMI_REFRESH_INTERVAL", "1m", "", "How often images are resolved anew, at least 60s"),
     described(
         "SUBNET_REFRESH_INTERVAL",
@@ -144,8 +149,20 @@ pub const ALL: &[Described] = &[
     described(
         "SPOKESHAVE_EC2",
         "ec2",
-        "",
+        "EC2Mode",
         "`ec2`, or `kwok` for instances that exist only in the state table",
+    ),
+    described(
+        "SPOKESHAVE_KWOK",
+        "",
+        "KwokProfile",
+        "What goes wrong in KWOK mode, and how long things take: `join=30s,latency=80ms,throttle=true,short=spot:m5.large:us-west-2a`, `*` for any capacity type, type or zone",
+    ),
+    described(
+        "SPOKESHAVE_OFFERING_METRICS",
+        "false",
+        "OfferingMetrics",
+        "Price and availability of every offering of the NodePools as gauges: CloudWatch takes a fee for each of thousands of series",
     ),
 ];
 
