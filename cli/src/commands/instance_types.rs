@@ -100,6 +100,10 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
         Some(path) => node_class(path, pool.as_ref())?,
         None => (default_class(), None),
     };
+    for it in spokeshave_model::validation::kubelet(class.spec.kubelet.as_ref()) {
+        let name = &class.metadata.name;
+        out.warn(&format!("EC2NodeClass/{name}: {}: such a class is not used", it.message));
+    }
     let catalog = catalog(args, &settings.region, &class)?;
     let mut view = MarketView::new(&settings, Timestamp::UNIX_EPOCH);
     for entry in &args.reservations {

@@ -29,6 +29,8 @@ use crate::{
 
 /// What is kept back of Lambda's time to answer and to write logs.
 const RESERVE: SignedDuration = SignedDuration::from_millis(500);
+/// What `LOG_LEVEL` may say. As in Karpenter 1.x.
+const LOG_LEVELS: &[&str] = &["", "debug", "info", "error"];
 
 /// What a main has before it makes clients.
 #[derive(Clone, Debug)]
@@ -206,6 +208,13 @@ pub fn settings(
     let mut settings = Settings::default();
     for (name, value) in &variables {
         settings.set(name, value)?;
+        if name == "LOG_LEVEL" && !LOG_LEVELS.contains(&value.as_str()) {
+            return Err(SettingError {
+                name: name.clone(),
+                value: value.clone(),
+                problem: "must be debug, info or error".into(),
+            });
+        }
     }
     if settings.cluster_name.is_empty() {
         return Err(SettingError {
@@ -436,5 +445,13 @@ mod tests {
         // aws-capacity 1, case 2
         assert_eq!(name(&[]), "CLUSTER_NAME");
         assert_eq!(name(&[("CLUSTER_NAME", "prod"), ("RESERVED_ENIS", "-1")]), "RESERVED_ENIS");
+        // aws-capacity 1.2: what is none of the levels stops the start; empty is allowed.
+        for level in ["", "debug", "info", "error"] {
+            assert!(read(&[("CLUSTER_NAME", "prod"), ("LOG_LEVEL", level)]).is_ok(), "{level}");
+        }
+        for level in ["loud", "INFO", "trace"] {
+            let error = read(&[("CLUSTER_NAME", "prod"), ("LOG_LEVEL", level)]);
+            assert_eq!(error.expect_err("refused").name, "LOG_LEVEL", "{level}");
+        }
     }
 }

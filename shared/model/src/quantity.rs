@@ -183,14 +183,18 @@ fn scale(whole: &str, fraction: &str, numerator: i128, denominator: i128, power:
     let digits = whole.bytes().chain(fraction.bytes()).skip_while(|byte| *byte == b'0');
     let mut mantissa: i128 = 0;
     let mut shift = power - fraction.len() as i64 + 9;
-    let mut inexact = false;
+    let (mut cut, mut inexact) = (false, false);
     for byte in digits {
-        // 24 digits and a factor of 2^60 fit 128 bits; more digits only decide the rounding.
-        if mantissa < 10_i128.pow(19) {
-            mantissa = mantissa * 10 + i128::from(byte - b'0');
-        } else {
-            shift += 1;
-            inexact |= byte != b'0';
+        // As many digits as fit 128 bits with their factor: 20 with the largest one. More only decide the rounding.
+        let next = mantissa.checked_mul(10).and_then(|it| it.checked_add(i128::from(byte - b'0')));
+        let fits = |it: &i128| it.checked_mul(numerator).is_some();
+        match next.filter(|_| !cut).filter(fits) {
+            Some(next) => mantissa = next,
+            None => {
+                cut = true;
+                shift += 1;
+                inexact |= byte != b'0';
+            }
         }
     }
     if mantissa == 0 {
@@ -390,6 +394,8 @@ mod tests {
             ("0.1Ki", "102400m"),
             ("9223372036854775807", "9223372036854775807"),
             ("99999999999999999999", "9223372036854775807"),
+            ("253642872282067396198400u", "253642872282067396198400u"),
+            ("123456789012345678901234567n", "123456789012345678901234567n"),
         ] {
             assert_eq!(given.parse::<Quantity>().expect(given).to_string(), printed, "{given}");
         }
