@@ -154,7 +154,7 @@ impl Bus for World {
         self.call().await;
         // Every fifth event is refused the first time.
         let n = self.fake.put.borrow().len() + self.left.get();
-        if n % 5 == 0 && events.len() > 1 {
+        if n.is_multiple_of(5) && events.len() > 1 {
             self.fake.refused.borrow_mut().push(vec![0]);
         }
         self.fake.put(events).await

@@ -2,6 +2,8 @@
 //!
 //! `big_cluster pass`: provision reads everything for the first time, then plans again and again after 100 changes.
 //! `big_cluster bridge [SECONDS]`: the bridge lists, then follows 500 pod changes a second.
+//! `big_cluster burst`: on the cluster of `KUBECONFIG`, 1,000 pods are made that nothing can place; how long after the last
+//! one the bridge has told of all of them.
 //!
 //! `cargo run --release -p spokeshave-kube --example big_cluster -- pass`
 
@@ -12,16 +14,18 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     io::{BufRead, BufReader, Write},
+    pin::pin,
     process::{Child, Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use api::{Api, NODES, PODS, node, node_name, pod};
+use futures_util::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use spokeshave_cluster_bridge_function::{Mode, Start};
-use spokeshave_kube::{Bearer, Connection, Endpoint, KubeCluster, KubeWatches, Login};
+use spokeshave_kube::{Bearer, Connection, Endpoint, KubeCluster, KubeWatches, Login, OwnLogin};
 use spokeshave_lambda::{SqsBatch, SqsRecord};
 use spokeshave_model::Settings;
 use spokeshave_ports::{
@@ -299,11 +303,99 @@ async fn bridge(seconds: i64) {
     println!("{ended:?}");
 }
 
+/// Notes which pods have been told of, and when the last of them was.
+#[derive(Default)]
+struct Told {
+    pods: RefCell<BTreeMap<String, Instant>>,
+}
+
+impl Bus for Told {
+    async fn put(&self, events: &[BusEvent]) -> Result<Vec<usize>, AwsError> {
+        let now = Instant::now();
+        for event in events.iter().filter(|it| it.detail_type == "PodsPending") {
+            for key in event.work.keys.iter().filter(|it| it.name.starts_with("burst-")) {
+                self.pods.borrow_mut().insert(key.name.clone(), now);
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// Pods of a burst.
+const BURST: usize = 1000;
+/// Requests under way at a time.
+const SIDE_BY_SIDE: usize = 32;
+
+async fn call(client: &kube::Client, method: &str, path: &str, body: &serde_json::Value) {
+    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let request = http::Request::builder().method(method).uri(path).header("content-type", kind);
+    let request = request.body(body.to_string().into_bytes()).expect("a request");
+    let answer: Result<serde_json::Value, kube::Error> = client.request(request).await;
+    if let Err(error) = answer {
+        assert!(matches!(&error, kube::Error::Api(it) if it.code == 409), "{path}: {error}");
+    }
+}
+
+#[allow(clippy::print_stdout)]
+async fn burst() {
+    let config = kube::Config::infer().await.expect("a kubeconfig");
+    let client = kube::Client::try_from(config).expect("a client");
+    let pods = "/api/v1/namespaces/default/pods";
+    let connection = Connection::infer(OwnLogin).await.expect("a connection");
+    let watches = KubeWatches::new(Arc::new(KubeCluster::new(connection)));
+    let fake = Fake::default();
+    let bus = Told::default();
+    let settings = Settings::default();
+    let now = Timestamp::now();
+    let deadline = now + SignedDuration::from_secs(180);
+    let journal = &fake;
+    let cx =
+        Invocation { concern: Concern::ClusterBridge, now, deadline, settings: &settings, journal };
+    let start =
+        Start { holder: "one".into(), stack: "s".into(), mode: Mode::Watch, hand_over: None };
+    let watching = spokeshave_cluster_bridge_function::run(
+        &start, &watches, &fake, &fake, &bus, &WallClock, &cx,
+    );
+    let make = async {
+        let meta = |n: usize| json!({"name": format!("burst-{n}")});
+        let container = json!([{"name": "c", "image": "i"}]);
+        let numbers = || futures_util::stream::iter(0..BURST);
+        let client = &client;
+        let made = numbers().for_each_concurrent(SIDE_BY_SIDE, |n| {
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta(n),
+                "spec": {"containers": container}});
+            async move { call(client, "POST", pods, &pod).await }
+        });
+        made.await;
+        let began = Instant::now();
+        let status = json!({"status": {"conditions":
+            [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}});
+        let status = &status;
+        let marked = numbers().for_each_concurrent(SIDE_BY_SIDE, |n| async move {
+            call(client, "PATCH", &format!("{pods}/burst-{n}/status"), status).await;
+        });
+        marked.await;
+        let last = Instant::now();
+        while bus.pods.borrow().len() < BURST && last.elapsed() < Duration::from_secs(60) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let told = bus.pods.borrow().values().max().copied().unwrap_or(last);
+        println!(
+            "{} of {BURST} pods that became unschedulable within {:?} were told of, the last {:?} after the last change",
+            bus.pods.borrow().len(),
+            last - began,
+            told.saturating_duration_since(last)
+        );
+    };
+    futures_util::future::select(pin!(make), pin!(watching)).await;
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some("serve") => serve(),
+        Some("burst") => burst().await,
         Some("bridge") => bridge(args.next().and_then(|it| it.parse().ok()).unwrap_or(60)).await,
         _ => pass().await,
     }

@@ -234,9 +234,8 @@ async fn watches_go_on_after_the_server_was_away_and_begin_anew_when_it_forgot()
     events(&watches, bookmark_of("Node")).await;
     let sees = |n: usize| {
         move |it: &WatchEvent| {
-            let change = match it {
-                WatchEvent::Changed(change) | WatchEvent::Listed(change) => change,
-                _ => return false,
+            let (WatchEvent::Changed(change) | WatchEvent::Listed(change)) = it else {
+                return false;
             };
             matches!(change, Change::Node { new: Some(it), .. } if it.metadata.name == node_name(n))
         }
