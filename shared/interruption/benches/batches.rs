@@ -25,24 +25,15 @@ fn main() {
 
 fn report(messages: usize) {
     let mut run = load::Run::new(messages, load::NODES);
-    let before = processor_seconds();
+    let before = load::processor_seconds();
     run.drain();
-    let after = processor_seconds();
+    let after = load::processor_seconds();
     let report = run.report().expect("nothing is lost");
     println!("{report}");
     if let (Some(before), Some(after)) = (before, after) {
         let spent = after - before;
         println!("  processor {spent:.2} s, {:.0} messages/s on one core", messages as f64 / spent);
     }
-}
-
-/// Processor time of this process so far, where the system tells: user and system, in hundredths of a second.
-fn processor_seconds() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field, a name in brackets, may hold spaces; user and system time are the 14th and the 15th.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let ticks = |n: usize| fields.split_whitespace().nth(n - 3)?.parse::<f64>().ok();
-    Some((ticks(14)? + ticks(15)?) / 100.0)
 }
 
 #[divan::bench(args = load::COUNTS, sample_count = 5, sample_size = 1)]

@@ -169,7 +169,9 @@ impl View {
         }
         let concerned = |claim: &&NodeClaim| {
             // Most claims are not concerned: the cheap test comes first, the exact one is made for those that are.
-            let id = claim.status.provider_id.as_str().rsplit('/').next().unwrap_or_default();
+            let provider_id = claim.status.provider_id.as_str();
+            let slash = provider_id.bytes().rposition(|it| it == b'/');
+            let id = slash.and_then(|at| provider_id.get(at + 1..)).unwrap_or(provider_id);
             instances.contains(id)
                 || (!reservations.is_empty()
                     && claim

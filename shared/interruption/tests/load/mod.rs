@@ -1,7 +1,13 @@
 //! The load of Karpenter's interruption benchmark, on the simulated world with nothing but the function `interruption`
 //! in it: a third Health events, a third spot warnings, the rest state changes, against claims and nodes that exist.
 
-use std::{cell::RefCell, fmt, rc::Rc};
+use std::{
+    cell::RefCell,
+    fmt,
+    pin::pin,
+    rc::Rc,
+    task::{Context, Poll, Waker},
+};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -256,5 +262,24 @@ impl fmt::Display for Report {
             self.p50,
             self.p99
         )
+    }
+}
+
+/// Processor time of this process so far, where the system tells: user and system, in hundredths of a second.
+#[allow(dead_code)] // The tests measure no time.
+pub fn processor_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The second field, a name in brackets, may hold spaces; user and system time are the 14th and the 15th.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks = |n: usize| fields.split_whitespace().nth(n - 3)?.parse::<f64>().ok();
+    Some((ticks(14)? + ticks(15)?) / 100.0)
+}
+
+/// Runs a future that never really waits.
+#[allow(dead_code)] // Where the simulator polls, nobody else does.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("the future waits for something"),
     }
 }
