@@ -255,6 +255,206 @@ fn a_node_that_expires_later_keeps_nothing_from_having_settled() {
     }
 }
 
+/// A class, a pool whose nodes live for an hour, and three pods in a deployment.
+fn hourly(pods: &str, more: &str) -> String {
+    format!(
+        "
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {{name: default}}
+spec:
+  role: R
+  amiSelectorTerms: [{{alias: al2023@latest}}]
+  subnetSelectorTerms: [{{tags: {{karpenter.sh/discovery: spokeshave}}}}]
+  securityGroupSelectorTerms: [{{tags: {{karpenter.sh/discovery: spokeshave}}}}]
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {{name: default}}
+spec:
+  template:
+    spec:
+      expireAfter: 1h
+      nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}
+      requirements: []
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web, namespace: default}}
+spec:
+  replicas: 3
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}{pods}}}
+    spec: {{containers: [{{name: c, image: x, resources: {{requests: {{cpu: 500m}}}}}}]}}
+{more}"
+    )
+}
+
+#[test] // B-023: an expired node that cannot be drained, looked at ten times in half an hour
+fn an_expired_node_that_waits_for_its_pods_is_replaced_once_at_most() {
+    // A pod that nobody can place makes provisioning look at everything again.
+    let passes: Vec<String> = (0..10)
+        .map(|n| {
+            let pod = format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: hopeless-{n}, namespace: default}}\nspec: {{nodeSelector: {{team: nobody}}, containers: [{{name: c, image: x}}]}}\n"
+            );
+            format!("{}s={}", 3620 + 180 * n, write(&format!("hopeless-{n}.yaml"), &pod))
+        })
+        .collect();
+    let budget = |allowed: u32| {
+        format!(
+            "---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {{name: web, namespace: default}}\nspec: {{maxUnavailable: {allowed}, selector: {{matchLabels: {{app: web}}}}}}\n"
+        )
+    };
+    let run = |manifests: &str, more: &[&str]| {
+        let mut args = vec!["--manifests", manifests];
+        args.extend(passes.iter().flat_map(|it| ["--at", it.as_str()]));
+        args.extend(more);
+        answer(&args)
+    };
+    let object = |it: &Value| it["object"].as_str().unwrap_or_default().to_owned();
+    let of = |it: &Value, concern: &str, action: &str| -> Vec<(f64, String)> {
+        let timeline = it["timeline"].as_array().expect("a list");
+        let those = timeline.iter().filter(|it| it["concern"] == concern && it["action"] == action);
+        those.map(|it| (it["t"].as_f64().expect("a time"), object(it))).collect()
+    };
+    let held =
+        write("held.yaml", &hourly(", annotations: {karpenter.sh/do-not-disrupt: 'true'}", ""));
+    let guarded = write("guarded.yaml", &hourly("", &budget(0)));
+    for manifests in [&held, &guarded] {
+        let (status, it) = run(manifests, &["--until", "92m"]);
+        assert_eq!(status, 0);
+        let made = of(&it, "provision", "create");
+        assert_eq!(made.len(), 1, "{made:?}");
+        let claim = &made[0].1;
+        assert_eq!(of(&it, "lifecycle", "delete").len(), 1);
+        assert_eq!(&of(&it, "lifecycle", "delete")[0].1, claim);
+        let tainted = of(&it, "termination", "taint");
+        assert!(tainted.len() == 1 && tainted[0].0 < 3610.0, "{tainted:?}");
+        assert_eq!(of(&it, "termination", "evict"), []);
+        assert_eq!(it["nodeClaims"].as_array().map(Vec::len), Some(1));
+        assert_eq!(it["nodeClaims"][0]["state"], "Terminating");
+        assert_eq!(it["pods"], serde_json::json!({"running": 3, "pending": 10}));
+        let looks = of(&it, "provision", "unschedulable");
+        let looks: std::collections::BTreeSet<u64> =
+            looks.iter().filter(|it| it.0 > 3610.0).map(|it| it.0 as u64).collect();
+        assert!(looks.len() >= 10, "{looks:?}");
+        assert_eq!(it["violations"], serde_json::json!([]));
+    }
+    // Once the pods may go, one at a time, all of them go to one new node.
+    let freed = format!("92m={}", write("freed.yaml", &budget(1)));
+    let (status, it) = run(&guarded, &["--at", &freed, "--until", "105m"]);
+    assert_eq!(status, 0);
+    let made = of(&it, "provision", "create");
+    assert_eq!(made.len(), 2, "{made:?}");
+    assert_eq!(of(&it, "termination", "evict").len(), 3);
+    assert_eq!(it["nodeClaims"].as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        format!("NodeClaim/{}", it["nodeClaims"][0]["name"].as_str().expect("text")),
+        made[1].1
+    );
+    assert_eq!(it["pods"], serde_json::json!({"running": 3, "pending": 10}));
+    assert_eq!(it["violations"], serde_json::json!([]));
+}
+
+#[test] // B-026: three drifted nodes, one at a time, and what comes in their place never gets ready
+fn drift_to_nodes_that_do_not_work_keeps_the_old_ones() {
+    let apart = "spec: {affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: web}}}]}}, containers";
+    let budget = "spec:\n  disruption: {budgets: [{nodes: '1'}], consolidateAfter: Never}\n  template:\n    spec:\n      expireAfter: Never";
+    let text = hourly("", "")
+        .replace("spec: {containers", apart)
+        .replace("spec:\n  template:\n    spec:\n      expireAfter: 1h", budget);
+    let manifests = write("drifting.yaml", &text);
+    // Nobody ever takes this startup taint away.
+    let broken = text.replace(
+        "requirements: []",
+        "requirements: []\n      startupTaints: [{key: example.com/never, effect: NoExecute}]",
+    );
+    let change = format!("10m={}", write("drifted.yaml", &broken));
+    let (status, it) = answer(&["--manifests", &manifests, "--at", &change, "--until", "2h"]);
+    assert_eq!((status, &it["violations"]), (0, &serde_json::json!([])));
+    assert_eq!(it["pods"], serde_json::json!({"running": 3, "pending": 0}));
+    let timeline = it["timeline"].as_array().expect("a list");
+    let of = |concern: &str, action: &str| -> Vec<&Value> {
+        let those = timeline.iter().filter(|it| it["concern"] == concern && it["action"] == action);
+        those.map(|it| &it["object"]).collect()
+    };
+    let first = of("provision", "create");
+    assert_eq!(first.len(), 3);
+    assert_eq!(of("lifecycle", "drifted").len(), 3, "{timeline:#?}");
+    assert!(!of("disruption", "roll-back").is_empty());
+    assert_eq!(of("disruption", "disrupt").len(), of("disruption", "roll-back").len());
+    assert!(of("disruption", "delete").is_empty() && of("termination", "evict").is_empty());
+    let left: Vec<String> = it["nodeClaims"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|it| it["state"] == "Initialized")
+        .map(|it| format!("NodeClaim/{}", it["name"].as_str().expect("text")))
+        .collect();
+    assert_eq!(left.len(), 3);
+    assert!(
+        first.iter().all(|it| left.iter().any(|left| *left == it.as_str().unwrap_or_default()))
+    );
+}
+
+#[test] // B-031: nodes of one age all expire at once, whatever budgets say
+fn expiry_asks_no_budget() {
+    let apart = "spec: {affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: web}}}]}}, containers";
+    let text = hourly("", "").replace("spec: {containers", apart).replace(
+        "spec:\n  template:\n    spec:\n      expireAfter",
+        "spec:\n  disruption: {budgets: [{nodes: '0'}]}\n  template:\n    spec:\n      expireAfter",
+    );
+    let manifests = write("expiring-together.yaml", &text);
+    let (status, it) = answer(&["--manifests", &manifests, "--until", "70m"]);
+    assert_eq!((status, &it["violations"]), (0, &serde_json::json!([])));
+    let timeline = it["timeline"].as_array().expect("a list");
+    let of = |concern: &str, action: &str| -> Vec<(f64, &Value)> {
+        let those = timeline.iter().filter(|it| it["concern"] == concern && it["action"] == action);
+        those.map(|it| (it["t"].as_f64().expect("a time"), &it["object"])).collect()
+    };
+    let expired = of("lifecycle", "delete");
+    assert_eq!(expired.len(), 3, "{expired:?}");
+    assert!(expired.iter().all(|it| (3600.0..3610.0).contains(&it.0)), "{expired:?}");
+    assert_eq!(it["pods"], serde_json::json!({"running": 3, "pending": 0}));
+}
+
+#[test] // B-085 and B-086: pools that can never make a node are said, skipped, and tried by nobody
+fn pools_with_misspelt_values_make_no_claims() {
+    for (right, wrong, condition) in [
+        (
+            "requirements: []",
+            "requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [xspot]}]",
+            "ValidationSucceeded: False, NodePoolValidationFailed",
+        ),
+        (
+            "requirements: []",
+            "requirements: [{key: kubernetes.io/arch, operator: In, values: [x86]}]",
+            "ValidationSucceeded: False, NodePoolValidationFailed",
+        ),
+        (
+            "kind: EC2NodeClass, name",
+            "kind: ec2nodeclass, name",
+            "NodeClassReady: False, NodeClassNotFound",
+        ),
+    ] {
+        let text = hourly("", "").replace(right, wrong);
+        let manifests = write("misspelt.yaml", &text);
+        let (status, it) = answer(&["--manifests", &manifests, "--until", "30m"]);
+        assert_eq!((status, &it["nodeClaims"]), (0, &serde_json::json!([])), "{wrong}");
+        assert_eq!(it["pods"], serde_json::json!({"running": 0, "pending": 3}), "{wrong}");
+        assert_eq!(it["pending"][0]["reason"], "no dynamic nodepools found", "{wrong}");
+        let timeline = it["timeline"].as_array().expect("a list");
+        let of = |action: &str, reason: &str| {
+            timeline.iter().filter(|it| it["action"] == action && it["reason"] == reason).count()
+        };
+        assert_eq!(of("set-condition", condition), 1, "{wrong}: {timeline:#?}");
+        assert!(timeline.iter().all(|it| it["action"] != "create"), "{wrong}");
+        assert_eq!(it["calls"].get("CreateFleet"), None, "{wrong}");
+    }
+}
+
 /// Three pods on spot nodes.
 const THREE_SPOT_PODS: &str = "
 apiVersion: karpenter.k8s.aws/v1

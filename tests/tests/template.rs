@@ -48,7 +48,7 @@ fn policy(template: &Value, concern: Concern) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{concern}: {error}"))
 }
 
-#[test]
+#[test] // B-091, with `.ci/glibc`: what the image has is what the binaries ask for
 fn every_concern_is_a_function_with_its_own_role() {
     let template = template();
     let functions = resources(&template, "AWS::Serverless::Function");
@@ -252,7 +252,7 @@ fn schedules_are_those_of_code() {
     assert_eq!(target["SqsParameters"]["MessageGroupId"], "pass");
 }
 
-#[test]
+#[test] // B-094
 fn queues_are_polled_as_code_says() {
     let template = template();
     let queues = resources(&template, "AWS::SQS::Queue");
@@ -266,9 +266,9 @@ fn queues_are_polled_as_code_says() {
         assert!(source.visibility() >= source.timeout + 30, "{name}");
         assert_eq!(queue.get("FifoQueue").is_some(), source.concern.is_fifo(), "{name}");
         assert_eq!(queue.get("ContentBasedDeduplication").is_some(), source.concern.is_fifo());
-        let receives =
-            if source.concern == Concern::Interruption { 3 } else { source.max_receives };
-        assert_eq!(queue["RedrivePolicy"]["maxReceiveCount"], receives, "{name}");
+        assert_eq!(queue["RedrivePolicy"]["maxReceiveCount"], source.max_receives, "{name}");
+        // B-094: no good message ends as a dead letter because its reader was busy.
+        assert!(source.max_receives >= 5 && source.max_concurrency >= 2, "{name}");
         let dead = queue["RedrivePolicy"]["deadLetterTargetArn"].as_str().expect("dead letters");
         let dead = dead.strip_suffix(".Arn").expect("an ARN");
         let shared = if source.concern.is_fifo() { "SolverDeadLetters" } else { "DeadLetters" };
@@ -541,6 +541,8 @@ fn alarms_watch_every_queue_and_function() {
         .collect();
     assert_eq!(seen["RecursiveInvocationsDropped"], stopped);
     assert!(seen["ApproximateAgeOfOldestMessage"].contains("InterruptionQueue"));
+    let interruption = &properties(&template, "Interruption")["Events"]["Messages"]["Properties"];
+    assert_eq!(interruption.get("MaximumBatchingWindowInSeconds"), None, "at once");
 }
 
 #[test]
@@ -593,7 +595,7 @@ fn an_existing_interruption_queue_is_taken_over() {
     let raw: Value = serde_saphyr::from_str(include_str!("../../template.yaml")).expect("YAML");
     let function = properties(&raw, "Interruption");
     // Karpenter's queue hides messages for 30 s: six times the limit.
-    assert_eq!(function["Timeout"], json!(["MakesInterruptionQueue", 30, 5]));
+    assert_eq!(function["Timeout"], json!(["MakesInterruptionQueue", 8, 5]));
     let source = &function["Events"]["Messages"]["Properties"]["Queue"];
     assert_eq!(
         *source,
@@ -616,6 +618,65 @@ fn an_existing_interruption_queue_is_taken_over() {
             .map(|(name, _)| name.as_str()),
     );
     assert_eq!(conditional, expected);
+}
+
+#[test] // B-088: no text that a person types can point past the queue
+fn the_interruption_queue_is_wired_by_reference() {
+    let raw: Value = serde_saphyr::from_str(include_str!("../../template.yaml")).expect("YAML");
+    let variables = &raw["Globals"]["Function"]["Environment"]["Variables"];
+    let choice = variables["INTERRUPTION_QUEUE"].as_array().expect("a choice");
+    assert_eq!(
+        choice[..2],
+        [json!("MakesInterruptionQueue"), json!("InterruptionQueue.QueueName")]
+    );
+    // A queue that exists is given as what cannot mean another region or account, or the template refuses it.
+    let given = raw["Parameters"]["InterruptionQueueArn"]["AllowedPattern"].as_str();
+    assert_eq!(given, Some("^(arn:[a-z-]+:sqs:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,80})?$"));
+    // No other function reads the queue: without it scheduling goes on, and Lambda says that its source is gone.
+    for concern in Concern::ALL {
+        let events = properties(&raw, &pascal(*concern)).get("Events").map(Value::to_string);
+        let reads = events.is_some_and(|it| it.contains("InterruptionQueue"));
+        assert_eq!(reads, *concern == Concern::Interruption, "{concern}");
+    }
+}
+
+#[test] // B-089
+fn two_clusters_and_two_regions_share_no_name() {
+    let raw: Value = serde_saphyr::from_str(include_str!("../../template.yaml")).expect("YAML");
+    let mut named: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for (logical, it) in raw["Resources"].as_object().expect("resources") {
+        let kind = it["Type"].as_str().expect("a type");
+        let short = kind.rsplit("::").next().expect("a kind");
+        // `QueueName` of a queue, `RoleName` of a role, `Name` of a bus.
+        for (key, value) in it["Properties"].as_object().into_iter().flatten() {
+            let own =
+                key == "Name" || key.strip_suffix("Name").is_some_and(|it| short.ends_with(it));
+            if own {
+                named.entry(kind).or_default().insert(format!("{logical}: {value}"));
+            }
+        }
+    }
+    // Global in an account: names of roles, policies, profiles and dashboards. CloudFormation makes up those of roles.
+    let dashboard =
+        BTreeSet::from(["Dashboard: \"spokeshave-${ClusterName}-${AWS::Region}\"".to_owned()]);
+    assert_eq!(named.remove("AWS::CloudWatch::Dashboard"), Some(dashboard));
+    // A policy inside of a role has its name there alone.
+    assert!(named.remove("AWS::IAM::Policy").is_some());
+    // Names of one region.
+    let logs = named.remove("AWS::Logs::LogGroup").expect("log groups");
+    assert!(logs.iter().all(|it| it.contains("/aws/lambda/${AWS::StackName}/")), "{logs:?}");
+    assert_eq!(
+        named,
+        BTreeMap::from([
+            ("AWS::Events::EventBus", ["Bus: \"spokeshave-${ClusterName}\"".to_owned()].into()),
+            (
+                "AWS::SQS::Queue",
+                [r#"InterruptionQueue: ["NamesInterruptionQueue","InterruptionQueueName","ClusterName"]"#
+                    .to_owned()]
+                .into()
+            ),
+        ])
+    );
 }
 
 #[test]
@@ -646,7 +707,11 @@ fn the_interruption_queue_speaks_tls_and_forgets_what_is_old() {
     let template = template();
     let queue = properties(&template, "InterruptionQueue");
     assert_eq!(queue["MessageRetentionPeriod"], 300);
-    assert_eq!(queue["RedrivePolicy"]["maxReceiveCount"], 3);
+    // What cannot be handled is a dead letter before its time is up.
+    let receives = queue["RedrivePolicy"]["maxReceiveCount"].as_u64().expect("a number");
+    let hidden = queue["VisibilityTimeout"].as_u64().expect("seconds");
+    assert_eq!((receives, hidden), (5, 48));
+    assert!(receives * hidden < 300);
     let policy = properties(&template, "QueuePolicy");
     assert!(policy["Queues"].to_string().contains("InterruptionQueue"));
     let denied = policy["PolicyDocument"]["Statement"]

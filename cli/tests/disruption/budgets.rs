@@ -94,6 +94,9 @@ fn reasons_and_windows() {
     let office = json!([
         {"schedule": "0 8 * * mon-fri", "duration": "8h", "nodes": "10%", "reasons": ["Empty", "Underutilized"]},
         {"nodes": "0", "reasons": ["Drifted"]}]);
+    let b030 = json!([{"nodes": "2"},
+        {"schedule": "0 7 * * *", "duration": "20h", "nodes": "1", "reasons": ["Empty", "Drifted"]},
+        {"schedule": "0 7 * * *", "duration": "20h", "nodes": "0", "reasons": ["Underutilized"]}]);
     let none = "0 0 0";
     for (name, budgets, n, now, drifted, empty, underutilized) in [
         ("3", &three, 19, NOW, "4 0 4", "4 0 4", "5 0 5"),
@@ -111,6 +114,8 @@ fn reasons_and_windows() {
         ),
         ("6", &broken, 10, NOW, none, none, none),
         ("7", &json!([{"nodes": "0", "reasons": []}]), 10, NOW, UNLIMITED, UNLIMITED, UNLIMITED),
+        ("B-030 morning", &b030, 10, "2026-03-02T08:00:00Z", "1 0 1", "1 0 1", none),
+        ("B-030 night", &b030, 10, "2026-03-02T04:00:00Z", "2 0 2", "2 0 2", "2 0 2"),
         ("B-029 before", &office, 20, "2026-03-02T07:59:59Z", none, UNLIMITED, UNLIMITED),
         ("B-029 first", &office, 20, "2026-03-02T08:00:00Z", none, "2 0 2", "2 0 2"),
         ("B-029 last", &office, 20, "2026-03-02T15:59:59Z", none, "2 0 2", "2 0 2"),
@@ -120,6 +125,16 @@ fn reasons_and_windows() {
         let found = rows(&format!("reasons-{name}"), budgets, busy(n), now);
         let found: Vec<&str> = found.values().map(String::as_str).collect();
         assert_eq!(found, [drifted, empty, underutilized], "case {name}");
+    }
+    // B-030: one is deleting already.
+    let mut nodes = busy(10);
+    nodes[0] = nodes[0].clone().deleting();
+    for (now, expected) in [
+        ("2026-03-02T08:00:00Z", ["1 1 0", "1 1 0", "0 1 0"]),
+        ("2026-03-02T04:00:00Z", ["2 1 1", "2 1 1", "2 1 1"]),
+    ] {
+        let found = rows("reasons-deleting", &b030, nodes.clone(), now);
+        assert_eq!(found.values().map(String::as_str).collect::<Vec<_>>(), expected, "{now}");
     }
 }
 

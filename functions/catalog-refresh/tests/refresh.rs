@@ -22,7 +22,10 @@ struct Region {
     prices: RefCell<BTreeMap<String, f64>>,
     reservations: RefCell<Vec<CapacityReservation>>,
     templates: RefCell<Vec<LaunchTemplate>>,
+    /// Codes that deleting a template answers, by name.
+    template_gone: BTreeMap<&'static str, &'static str>,
     shifts: RefCell<Vec<ZonalShift>>,
+    no_spot_prices: bool,
     failing: RefCell<bool>,
     calls: RefCell<Vec<&'static str>>,
 }
@@ -57,6 +60,10 @@ impl Ec2 for Region {
         self.answer("DescribeInstanceTypeOfferings", &self.offerings)
     }
     async fn describe_spot_prices(&self) -> Result<Vec<SpotPrice>, AwsError> {
+        if self.no_spot_prices {
+            let (call, code) = ("DescribeSpotPriceHistory", "UnsupportedOperation");
+            return Err(AwsError::new("ec2", call, code, "not available in this region"));
+        }
         self.answer("DescribeSpotPriceHistory", &self.spot)
     }
     async fn describe_capacity_reservations(
@@ -74,7 +81,10 @@ impl Ec2 for Region {
     }
     async fn delete_launch_template(&self, name: &str) -> Result<(), AwsError> {
         self.templates.borrow_mut().retain(|it| it.name != name);
-        Ok(())
+        match self.template_gone.get(name) {
+            Some(code) => Err(AwsError::new("ec2", "DeleteLaunchTemplate", code, "gone already")),
+            None => Ok(()),
+        }
     }
 }
 
@@ -211,6 +221,20 @@ fn isolated_networks_and_gov_cloud_have_no_price_list() {
     }
 }
 
+#[test] // B-048: spot prices that a region does not tell; what is bought on demand goes on
+fn without_spot_prices_everything_else_is_told() {
+    let (mut region, fake) = (filled(), Fake::at(at(0)));
+    region.no_spot_prices = true;
+    let settings = Settings { isolated_vpc: true, ..settings() };
+    assert_eq!(run(&region, &fake, &settings, 0), 0);
+    let decisions = fake.decisions.borrow().clone();
+    assert!(decisions.iter().any(|it| it.reason.contains("UnsupportedOperation")), "{decisions:?}");
+    let catalog = load(&fake);
+    assert_eq!(catalog.spot_price("c99.large", "1a"), None);
+    assert!(catalog.types.iter().any(|it| it.name == "c99.large"));
+    assert!(catalog.on_demand["m5.large"] > 0.0);
+}
+
 #[test] // aws-capacity 10.3; 25
 fn reservations_are_counted_anew() {
     let (region, fake, settings) = (filled(), Fake::at(at(0)), settings());
@@ -247,6 +271,32 @@ fn unused_templates_are_deleted() {
     assert_eq!(left, ["used", "new"]);
     run(&region, &fake, &settings, SignedDuration::from_hours(2).as_secs());
     assert!(region.templates.borrow().is_empty());
+}
+
+#[test] // B-059
+fn templates_that_are_gone_already_are_no_error() {
+    let (mut region, fake, settings) = (filled(), Fake::at(at(0)), settings());
+    let gone = [
+        ("by-id", "InvalidLaunchTemplateId.NotFound"),
+        ("by-name", "InvalidLaunchTemplateName.NotFoundException"),
+        ("refused", "UnauthorizedOperation"),
+    ];
+    region.template_gone = gone.into();
+    *region.templates.borrow_mut() = gone
+        .map(|(name, _)| LaunchTemplate {
+            name: name.into(),
+            created: Some(at(-7200)),
+            ..LaunchTemplate::default()
+        })
+        .into();
+    assert_eq!(run(&region, &fake, &settings, 0), 0);
+    let decisions = fake.decisions.borrow();
+    let told: Vec<&str> = decisions
+        .iter()
+        .filter(|it| it.object.starts_with("LaunchTemplate/"))
+        .map(|it| it.object.as_str())
+        .collect();
+    assert_eq!(told, ["LaunchTemplate/refused"], "only what keeps a template is told");
 }
 
 #[test] // aws-capacity 12, cases 1, 6

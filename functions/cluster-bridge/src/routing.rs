@@ -442,7 +442,8 @@ impl Bridge {
 
     fn node_pool(&mut self, old: Option<&NodePool>, new: Option<&NodePool>) {
         let Some(pool) = new.or(old) else { return };
-        if !pool.is_managed() {
+        let class = &pool.spec.template.spec.node_class_ref;
+        if !class.is_managed() && class.unserved().is_none() {
             return;
         }
         let Some(new) = new else {

@@ -414,6 +414,16 @@ fn pools_and_classes() {
     ] {
         assert_eq!(news(&mut bridge(), &change::<NodePool>(&pool, old, new)), expected, "{what}");
     }
+    // B-086: a kind of our group that nobody serves is said on the pool; another group is not ours.
+    for (group, kind, expected) in [
+        ("karpenter.k8s.aws", "ec2nodeclass", vec![it("NodePoolChanged")]),
+        ("karpenter.azure.com", "AKSNodeClass", vec![]),
+    ] {
+        let mut pool = pool.clone();
+        let class = json!({"group": group, "kind": kind, "name": "default"});
+        pool["spec"]["template"]["spec"]["nodeClassRef"] = class;
+        assert_eq!(news(&mut bridge(), &change::<NodePool>(&pool, &none, &plain)), expected);
+    }
     let class = json!({"metadata": {"name": "default", "uid": "class-1"},
         "spec": {"amiSelectorTerms": [], "subnetSelectorTerms": [], "securityGroupSelectorTerms": []}});
     let images = json!({"status": {"amis": [{"id": "ami-2"}]}});

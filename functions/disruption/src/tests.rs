@@ -376,7 +376,7 @@ fn a_replacement_that_cannot_be_bought_undoes_the_command() {
     );
 }
 
-#[test] // lifecycle 25.2, step 3; 36.1, case 3
+#[test] // lifecycle 25.2, step 3; 36.1, case 3; bug report B-026
 fn a_replacement_that_never_comes_undoes_the_command_after_ten_minutes() {
     let world = oversized();
     run(&world, 0);

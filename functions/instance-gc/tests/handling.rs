@@ -282,6 +282,8 @@ fn failures() {
     for (call, code, again) in [
         ("find", "RequestLimitExceeded", true),
         ("list NodeClaim", "Unavailable", true),
+        // B-090: an API server that does not serve our version of the kind.
+        ("list NodeClaim", "NotFound", true),
         ("describe", "RequestLimitExceeded", true),
         ("describe", "InvalidInstanceID.NotFound", false),
         ("status", "RequestLimitExceeded", true),

@@ -290,6 +290,20 @@ fn instances_of_others() {
     assert!(world.decisions.borrow().iter().all(|it| it.action == "skip" && !it.error));
 }
 
+#[test] // B-071: the same event ten times; the first removes the claim
+fn an_event_that_comes_again_is_no_error() {
+    let world = Fake::at(now());
+    add_claim(&world, "a", 2);
+    let bodies = [sample("aws/state-change-terminated.json")];
+    for _ in 0..10 {
+        assert_eq!(handle_batch(&world, &batch(&bodies)), [""; 0]);
+    }
+    let calls = world.calls.borrow();
+    assert_eq!(calls.iter().filter(|it| it.starts_with("delete")).count(), 1, "{calls:?}");
+    assert_eq!(world.samples(DELETED).len(), 10);
+    assert!(world.decisions.borrow().iter().all(|it| !it.error));
+}
+
 #[test] // B-073: EC2 says terminated while the claim drains
 fn a_terminated_instance_wakes_the_termination_of_a_draining_claim() {
     let world = Fake::at(now());

@@ -351,11 +351,27 @@ fn a_template_that_vanished() {
     assert!(world.claim("d-0").expect("there").is_true(NodeClaim::LAUNCHED));
 }
 
+#[test] // B-058: the template vanishes again while the launch is under way
+fn a_template_that_vanishes_twice_is_an_error_of_the_claim() {
+    let world = World::new(1);
+    for _ in 0..2 {
+        let code = "InvalidLaunchTemplateName.NotFoundException";
+        world.script.borrow_mut().push(Script::Refuse(code, 400));
+    }
+    world.run().expect("it lives");
+    let fleets = world.ec2_calls.borrow().iter().filter(|it| *it == "CreateFleet").count();
+    assert_eq!(fleets, 2, "once more in the same attempt, and no third time");
+    let (status, reason, message) = launched(&world, "a-0");
+    assert_eq!((status, reason.as_str()), (ConditionStatus::Unknown, "LaunchTemplateNotFound"));
+    assert!(message.contains("InvalidLaunchTemplateName.NotFoundException"), "{message}");
+}
+
 #[test] // bug report B-057
 fn failing_launches_make_no_new_templates() {
-    let world = World::new(40);
-    for round in 0..10 {
-        let errors = vec![error("SomethingElse", "m5.large", "us-west-2a")];
+    let world = World::new(400);
+    for round in 0..4 {
+        let code = if round % 2 == 0 { "SomethingElse" } else { "RequestLimitExceeded" };
+        let errors = vec![error(code, "m5.large", "us-west-2a")];
         world.script.borrow_mut().push(Script::Errors(errors));
         world.set_now(at(round * 61));
         world.run().expect("it lives");

@@ -165,7 +165,7 @@ fn a_node_joins() {
     assert_eq!(stage.fake.calls.borrow().len(), calls.len(), "nothing more to write");
 }
 
-#[test] // lifecycle 35.1, case 1; 34.1, cases 1 and 6
+#[test] // lifecycle 35.1, case 1; 34.1, cases 1 and 6; bug report B-026: the claim that never registers goes
 fn a_claim_waits_for_its_node_with_one_message() {
     let stage = Stage::new("10:00:10");
     pool(&stage, json!({}));

@@ -5,7 +5,8 @@ mod world;
 
 use jiff::SignedDuration;
 use serde_json::json;
-use spokeshave_model::{EC2NodeClass, NodeClaim, NodePool, conditions, hash};
+use spokeshave_model::{EC2NodeClass, NodeClaim, NodePool, Requirement, conditions, hash, labels};
+use spokeshave_nodeclass::drift;
 use spokeshave_ports::{StateKey, StateTable, When, fake::block_on};
 
 use self::world::World;
@@ -250,6 +251,70 @@ fn images_by_alias_and_by_parameter() {
     assert!(!world.aws.calls.borrow().iter().any(|it| it.starts_with("DescribeImages")));
 }
 
+#[test] // B-034: a release that is not published for the cluster's version, and then an upgrade of the cluster
+fn a_pinned_release_that_is_not_published_is_said_and_drifts_nobody() {
+    let ids = |world: &World| -> Vec<String> {
+        world.class().status.amis.iter().map(|it| it.id.clone()).collect()
+    };
+    let runs_on = |class: &EC2NodeClass, image: &str| {
+        let claim: NodeClaim =
+            serde_json::from_value(json!({"status": {"imageID": image}})).expect("a claim");
+        let intel = [Requirement::equals(labels::ARCH, "amd64")].into_iter().collect();
+        drift::ami_drift(class, &claim, Some(&intel))
+    };
+    let world = World::new();
+    world.aws.kubernetes.replace("1.35".into());
+    world.add_class(json!({"amiSelectorTerms": [{"alias": "al2023@v20241213"}]}));
+    let unpublished =
+        "False AMINotFound failed to discover any AMIs for alias \"al2023@v20241213\"";
+    world.run("default");
+    assert_eq!(condition(&world.class(), "AMIsReady"), unpublished);
+    let ready = condition(&world.class(), "Ready");
+    assert!(ready.starts_with("False UnhealthyDependents") && ready.contains("AMIsReady=False"));
+    {
+        let sent = world.fake.sent.borrow();
+        assert_eq!((sent.len(), sent[0].1.reason.as_str(), sent[0].2.as_secs()), (1, "Wake", 60));
+    }
+    // Each run asks anew, so what is published later is found by itself. One variant of five is enough.
+    let path = "/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/standard/\
+                amazon-eks-node-al2023-x86_64-standard-1.35-v20241213/image_id";
+    world.aws.parameters.borrow_mut().insert(path.into(), "ami-std-x".into());
+    world.later(300);
+    world.run_all();
+    assert_eq!(condition(&world.class(), "Ready"), "True Ready ");
+    assert_eq!(ids(&world), ["ami-std-x"]);
+    // An upgrade beyond what the pinned release serves: no launches, and no drift of what runs.
+    world.aws.kubernetes.replace("1.36".into());
+    world.later(300);
+    world.run_all();
+    let class = world.class();
+    assert_eq!(condition(&class, "AMIsReady"), unpublished);
+    assert_eq!(runs_on(&class, "ami-std-x"), Ok(false));
+
+    for alias in ["bottlerocket@1.48.0", "bottlerocket@v1.48.0"] {
+        let world = World::new();
+        let path = "/aws/service/bottlerocket/aws-k8s-1.34/x86_64/1.48.0/image_id";
+        world.aws.parameters.borrow_mut().insert(path.into(), "ami-std-x".into());
+        world.add_class(json!({"amiSelectorTerms": [{"alias": alias}]}));
+        world.run("default");
+        assert_eq!(ids(&world), ["ami-std-x", "ami-std-x"], "{alias}: standard and neuron");
+        assert_eq!(condition(&world.class(), "Ready"), "True Ready ", "{alias}");
+    }
+
+    // `latest` follows the cluster at once, long before the remembered parameters run out.
+    let world = World::new();
+    world.add_class(json!({}));
+    world.run("default");
+    assert_eq!(runs_on(&world.class(), "ami-std-x"), Ok(false));
+    world.aws.kubernetes.replace("1.35".into());
+    let path = "/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/standard/recommended/image_id";
+    world.aws.parameters.borrow_mut().insert(path.into(), "ami-new-x".into());
+    world.later(300);
+    world.run_all();
+    assert_eq!(ids(&world), ["ami-new-x", "ami-std-a"]);
+    assert_eq!(runs_on(&world.class(), "ami-std-x"), Ok(true));
+}
+
 #[test] // aws-nodeclass 6.2, the BETTER; 31
 fn a_throttled_parameter_keeps_the_images() {
     let world = World::new();
@@ -342,6 +407,49 @@ fn a_missing_role_is_said_and_leaves_nothing_behind() {
     let created = calls.iter().filter(|it| it.starts_with("CreateInstanceProfile")).count();
     assert!(created <= 20 && created > 1, "{created}");
     assert!(calls.iter().any(|it| it.ends_with(" gone")), "the role is named without its path");
+}
+
+#[test] // B-064: why there is no profile, in AWS' words
+fn each_reason_why_there_is_no_profile_is_told_apart() {
+    for (role, call, code, reason) in [
+        ("R", "CreateInstanceProfile", "LimitExceeded", "InstanceProfileQuotaExceeded"),
+        ("R", "AddRoleToInstanceProfile", "AccessDenied", "InstanceProfileNotAuthorized"),
+        ("gone", "", "", "RoleNotFound"),
+    ] {
+        let world = World::new();
+        world.add_class(json!({"role": role}));
+        if !call.is_empty() {
+            world.aws.refuse(call, code);
+        }
+        for _ in 0..20 {
+            world.run("default");
+            world.later(61);
+        }
+        let text = match code {
+            "" => "IAM does not know the role \"gone\"".to_owned(),
+            code => format!("{code}: told to fail"),
+        };
+        let said = condition(&world.class(), "InstanceProfileReady");
+        assert_eq!(said, format!("False {reason} {text}"));
+        assert!(world.aws.profiles.borrow().len() <= 1, "{reason}");
+    }
+}
+
+#[test] // B-087: the object is never edited, and what failed works again after a minute
+fn a_fault_that_passes_leaves_no_class_behind() {
+    let world = World::new();
+    world.add_class(json!({}));
+    world.aws.refuse("DescribeCluster", "ServerException");
+    world.run("default");
+    assert!(!condition(&world.class(), "Ready").starts_with("True"));
+    let sent = world.fake.sent.take();
+    assert!(!sent.is_empty() && sent.iter().all(|it| it.2.as_secs() <= 60), "{sent:?}");
+    world.later(60);
+    world.aws.mend("DescribeCluster");
+    for (_, work, _, _) in &sent {
+        world.run_bodies(&[&serde_json::to_string(work).expect("plain data")]);
+    }
+    assert_eq!(condition(&world.class(), "Ready"), "True Ready ");
 }
 
 #[test] // B-062: attaching fails, and so does taking it back
@@ -541,6 +649,24 @@ fn claims_of_a_class_without_a_hash_are_brought_along() {
         class.metadata.annotation("karpenter.k8s.aws/ec2nodeclass-hash-version"),
         Some("v6")
     );
+}
+
+#[test] // B-059
+fn a_template_that_is_gone_already_holds_no_class() {
+    for code in ["InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException"]
+    {
+        let world = World::new();
+        world.add_class(json!({}));
+        world.run("default");
+        world.aws.add_template("karpenter.k8s.aws/1", "default");
+        world.edit_class(|it| it.metadata.deletion_timestamp = Some(world.fake.now.get()));
+        world.aws.refuse("DeleteLaunchTemplate", code);
+        world.fake.sent.borrow_mut().clear();
+        world.run("default");
+        let left = world.fake.object::<EC2NodeClass>("default");
+        assert!(left.is_none_or(|it| it.metadata.finalizers.is_empty()), "{code}");
+        assert!(world.fake.sent.borrow().is_empty(), "{code}: nothing is left to do");
+    }
 }
 
 #[test] // aws-nodeclass 17, cases 11 and 13; api 17, cases 3 and 10

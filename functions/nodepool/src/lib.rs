@@ -148,14 +148,19 @@ async fn refresh(
         _ => cluster.list(&Selector::all()).await?,
     };
     let mut classes: BTreeMap<String, Option<Arc<EC2NodeClass>>> = BTreeMap::new();
-    for pool in pools.iter().filter(|it| it.is_managed()) {
-        let class = pool.spec.template.spec.node_class_ref.name.clone();
+    for pool in &pools {
+        let class = &pool.spec.template.spec.node_class_ref;
+        if !class.is_managed() && class.unserved().is_none() {
+            continue;
+        }
+        let class = class.name.clone();
         let because =
             [Target::All, Target::Pool(pool.metadata.name.clone()), Target::OfClass(class.clone())];
         if !because.iter().any(|it| targets.contains(it)) {
             continue;
         }
         let class = match classes.get(&class) {
+            _ if !pool.is_managed() => None,
             Some(class) => class.clone(),
             None => {
                 let found = cluster.get::<EC2NodeClass>(&ObjectKey::cluster(&class)).await?;
@@ -188,6 +193,14 @@ async fn refresh_pool(
     state: &impl StateTable,
     cx: &Invocation<'_>,
 ) -> Result<(), Trouble> {
+    if let Some(told) = pool::unserved(pool, cx.now) {
+        if told.status != pool.status {
+            cluster.patch_status(&**pool, &told, Precondition::ResourceVersion).await?;
+            let reason = "NodeClassReady: False, NodeClassNotFound";
+            cx.decide(Decision::new("set-condition", pool.reference(), reason));
+        }
+        return Ok(());
+    }
     let of_pool = Selector::label(labels::NODEPOOL, pool.name());
     let claims = cluster.list::<NodeClaim>(&of_pool).await?;
     let nodes = cluster.list::<Node>(&of_pool).await?;

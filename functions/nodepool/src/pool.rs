@@ -52,6 +52,20 @@ pub fn decide<'a>(view: &View<'a>, now: Timestamp) -> Change<'a> {
     Change { pool, claims, forget_registrations, verdicts }
 }
 
+/// A pool of our group whose class is of a kind that nobody serves, as it should be; `None` for all others.
+///
+/// DIFFERENCE: Karpenter leaves such a pool without any condition, as if another implementation served it; but nobody else
+/// serves our group. The pool still gets no hash and no counters.
+pub fn unserved(pool: &NodePool, now: Timestamp) -> Option<NodePool> {
+    let problem = pool.spec.template.spec.node_class_ref.unserved()?;
+    let mut pool = pool.clone();
+    let mut conditions = pool.conditions_mut();
+    conditions.initialize();
+    let type_ = NodePool::NODE_CLASS_READY;
+    conditions.set(type_, ConditionStatus::False, "NodeClassNotFound", &problem, now);
+    Some(pool)
+}
+
 fn verdicts(
     before: &[spokeshave_model::Condition],
     after: &[spokeshave_model::Condition],

@@ -168,6 +168,32 @@ fn the_class_decides_readiness() {
     }
 }
 
+#[test] // B-086: our group, but a kind that nobody serves; other groups are none of our business
+fn a_class_of_a_kind_that_nobody_serves_is_said() {
+    let refers_to = |group: &str, kind: &str| json!({"spec": {"template": {"spec": {"nodeClassRef": {"group": group, "kind": kind}}}}});
+    let world = world(refers_to("karpenter.k8s.aws", "ec2nodeclass"));
+    assert_eq!(run(&world, only_pool()), BatchAnswer::done());
+    assert_eq!(
+        condition(&world, NodePool::NODE_CLASS_READY),
+        (
+            ConditionStatus::False,
+            "NodeClassNotFound".into(),
+            "karpenter.k8s.aws has no kind \"ec2nodeclass\", its node classes are of kind EC2NodeClass"
+                .into()
+        )
+    );
+    assert_eq!(condition(&world, "Ready").0, ConditionStatus::False);
+    assert_eq!(read(&world).metadata.annotations, BTreeMap::new());
+    world.calls.borrow_mut().clear();
+    world.now.set(at(60));
+    run(&world, json!([]));
+    assert_eq!(world.calls.borrow().as_slice(), &[] as &[String], "told once");
+
+    let foreign = self::world(refers_to("karpenter.kwok.sh", "KWOKNodeClass"));
+    run(&foreign, only_pool());
+    assert_eq!(read(&foreign).status.conditions, []);
+}
+
 #[test] // lifecycle 12.1, case 6; api 17.6
 fn claims_move_to_the_hash_version_before_the_pool() {
     let drifted = json!({"metadata": {"annotations": {"karpenter.sh/nodepool-hash": "old"}},

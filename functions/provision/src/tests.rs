@@ -393,6 +393,65 @@ fn static_pools_need_their_gate() {
     assert_eq!(decisions(&fake, "skip")[0].0, "NodePool/fixed");
 }
 
+#[test] // B-078: a static pool orders every 40 s, and each claim is gone within 1.5 s
+fn claims_that_come_and_go_at_once_hold_up_nobody() {
+    let settings = gates("StaticCapacity=true");
+    let fake = world();
+    static_pool(&fake, 1, None);
+    let of = |pool: &str| -> Vec<String> {
+        let mine = claims(&fake).into_iter().filter(|it| it.nodepool() == Some(pool));
+        mine.map(|it| it.metadata.name).collect()
+    };
+    let vanish = || {
+        for name in of("fixed") {
+            fake.objects.borrow_mut().remove(&format!("NodeClaim/{name}"));
+        }
+    };
+    let at =
+        |start: Timestamp, millis: i64| fake.now.set(start + SignedDuration::from_millis(millis));
+    let settles = records::ORDER_SETTLES.as_millis() as i64;
+    for round in 0..200_i64 {
+        let start = now() + SignedDuration::from_secs(40 * round);
+        at(start, 0);
+        provision_with(&fake, &Work::new("NodePoolReady", Vec::new()), &settings);
+        let ordered = of("fixed");
+        assert_eq!(ordered.len(), 1, "round {round}: the pool tries again");
+        let lived = 300 + round * 700 % 1300;
+        vanish();
+        fake.add_json::<Pod>(pending("p", "1"));
+        let key = |version: &str| Key {
+            kind: "NodeClaim".into(),
+            name: ordered[0].clone(),
+            resource_version: version.into(),
+            ..Key::default()
+        };
+        // What is heard of the claim: that it is gone; nothing, for the message is lost; or, after it went, that it came.
+        let (work, told) = match round % 3 {
+            0 => (Work::new("NodeClaimGone", vec![key("")]), true),
+            1 => (pods_pending(), false),
+            _ => (Work::new("NodeClaimCreated", vec![key("999999")]), false),
+        };
+        let mut millis = lived;
+        at(start, millis);
+        provision_with(&fake, &work, &settings);
+        vanish();
+        while of("default").is_empty() {
+            assert!(!told && millis < settles, "round {round}: waits for what is gone");
+            millis += CATCH_UP.as_millis() as i64;
+            at(start, millis);
+            provision_with(&fake, &Work::new("Orders", Vec::new()), &settings);
+            vanish();
+        }
+        assert_eq!(of("default").len(), 1, "round {round}");
+        // The pod has run and is gone, and so is its node.
+        let used = of("default").into_iter().map(|it| format!("NodeClaim/{it}"));
+        for key in used.chain(["Pod/default/p".to_owned()]) {
+            assert!(fake.objects.borrow_mut().remove(&key).is_some(), "{key}");
+        }
+    }
+    assert_eq!(decisions(&fake, "retry"), []);
+}
+
 #[test] // scheduling 21, cases 7 and 8
 fn buffers_keep_room_and_say_so() {
     use spokeshave_model::{CapacityBuffer, core::PodTemplate};

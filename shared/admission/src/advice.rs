@@ -54,9 +54,17 @@ const MAX_REQUIREMENTS: usize = 100;
 /// Warnings about an object of `kind`. `at` is the time that schedules are looked at from, `agents` run on every node.
 pub fn warnings(kind: &str, object: &Value, agents: &Agents, at: Timestamp) -> Vec<Problem> {
     match kind {
-        NodePool::KIND => read::<NodePool>(object)
-            .filter(NodePool::is_managed)
-            .map_or_else(Vec::new, |it| node_pool(&it, agents, at)),
+        NodePool::KIND => read::<NodePool>(object).map_or_else(Vec::new, |it| {
+            let class = &it.spec.template.spec.node_class_ref;
+            match class.unserved() {
+                Some(problem) => {
+                    let field = FieldPath::parse("spec.template.spec.nodeClassRef.kind");
+                    vec![Problem::new(field, format!("{problem}: the pool makes no nodes"))]
+                }
+                None if class.is_managed() => node_pool(&it, agents, at),
+                None => Vec::new(),
+            }
+        }),
         EC2NodeClass::KIND => {
             read::<EC2NodeClass>(object).map_or_else(Vec::new, |it| node_class(&it, object))
         }

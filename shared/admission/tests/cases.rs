@@ -247,9 +247,15 @@ fn node_pools() {
             (json!({"replicas": 0}), &[]),
             (json!({"replicas": -1}), &["schema spec.replicas"]),
             (
+                // B-086, with the empty group; a kind in lower case is admitted.
                 template(json!({"nodeClassRef": {"group": "karpenter.k8s.aws/v1"}})),
                 &["nodeClassRef.group"],
             ),
+            (
+                template(json!({"nodeClassRef": {"group": ""}})),
+                &["cel spec.template.spec.nodeClassRef.group: group may not be empty"],
+            ),
+            (template(json!({"nodeClassRef": {"kind": "ec2nodeclass"}})), &[]),
             (
                 template(json!({"nodeClassRef": {"name": ""}})),
                 &["cel spec.template.spec.nodeClassRef.name: name may not be empty"],
@@ -727,6 +733,7 @@ fn other_fields_of_classes() {
             (json!({"foo": "bar"}), &["schema spec.foo: unknown field \"spec.foo\""]),
         ],
     );
+    // B-084: the pattern is Karpenter's with its holes, so that both refuse and accept the same objects.
     for (size, fits) in [
         ("1Gi", true),
         ("59000Gi", true),
@@ -735,10 +742,16 @@ fn other_fields_of_classes() {
         ("64T", true),
         ("17Ti", true),
         ("20Ti", true),
+        ("27Ti", true),
         ("Ti", true),
+        ("T", true),
         ("59001Gi", false),
         ("64001G", false),
         ("18Ti", false),
+        ("19Ti", false),
+        ("28Ti", false),
+        ("29Ti", false),
+        ("100Mi", false),
         ("59Ti", false),
         ("65T", false),
         ("0Gi", false),

@@ -155,6 +155,7 @@ fn reasons() {
             "InstanceProfileNameInvalid",
         ),
         ("InvalidLaunchTemplateId.NotFound: x", "LaunchTemplateNotFound"),
+        ("InvalidLaunchTemplateName.NotFoundException: x", "LaunchTemplateNotFound"),
         (
             "InvalidUserData.Malformed: User data is limited to 16384 bytes",
             "UserDataSizeLimitExceeded",

@@ -1,5 +1,7 @@
 //! Which types a launch may use: the numbered cases of aws-capacity 14.
 
+use std::collections::BTreeSet;
+
 use spokeshave_catalog::{
     capacity::NEURON,
     launch::{Selected, filters},
@@ -175,6 +177,54 @@ fn reservations() {
     assert_eq!(selected.capacity_type, ON_DEMAND);
 }
 
+#[test] // B-053: 700 types of 50 families in six zones; the 60 cheapest are of five families
+fn a_call_takes_sixty_types_and_the_variety_that_is_asked_for() {
+    let types = || -> Vec<InstanceType> {
+        let zones = ["a", "b", "c", "d", "e", "f"];
+        (0..700)
+            .map(|n| {
+                let price = f64::from(n) + 1.0;
+                let offers = zones.iter().flat_map(|it| {
+                    [offering(ON_DEMAND, it, price), offering(SPOT, it, price / 2.0)]
+                });
+                let family = format!("f{:02}", n / 14);
+                let mut it = made_up(&format!("{family}.s{n:03}"), offers.collect());
+                it.requirements.add(Requirement::equals(labels::INSTANCE_FAMILY, &family));
+                it
+            })
+            .collect()
+    };
+    let wanted = |least: i32| -> Requirements {
+        let mut families = Requirement::exists(labels::INSTANCE_FAMILY);
+        families.min_values = (least > 0).then_some(least);
+        [families].into_iter().collect()
+    };
+    let select = |least: i32, policy: MinValuesPolicy| {
+        filters::select(types(), &wanted(least), &Resources::new(), policy)
+    };
+    let names = |least: i32, policy: MinValuesPolicy| -> Vec<String> {
+        let selected = select(least, policy).expect("something is left");
+        selected.types.into_iter().map(|it| it.name).collect()
+    };
+    let cheapest: Vec<String> = (0..60).map(|n| format!("f{:02}.s{n:03}", n / 14)).collect();
+    assert_eq!(names(0, MinValuesPolicy::Strict), cheapest);
+    assert_eq!(names(5, MinValuesPolicy::Strict), cheapest);
+    // 40 families: the cheapest of each, and the 20 next cheapest.
+    let varied = names(40, MinValuesPolicy::Strict);
+    assert_eq!(varied.len(), 60);
+    let families: BTreeSet<&str> = varied.iter().filter_map(|it| it.split('.').next()).collect();
+    assert_eq!(families.len(), 40);
+    assert_eq!(varied[..22], cheapest[..22], "the cheapest come first");
+    assert!(families.contains("f39") && !families.contains("f40"), "{families:?}");
+    assert!(varied.contains(&"f39.s546".to_owned()), "the cheapest of its family");
+    let error = select(51, MinValuesPolicy::Strict).expect_err("there are 50");
+    assert_eq!(
+        error.to_string(),
+        "no 60 instance types meet minValues of karpenter.k8s.aws/instance-family"
+    );
+    assert_eq!(select(51, MinValuesPolicy::BestEffort).expect("best effort").types.len(), 60);
+}
+
 #[test] // aws-capacity 14, cases 8-9; bug report B-053
 fn sixty_types_and_minimum_values() {
     let types = || -> Vec<InstanceType> {
@@ -190,7 +240,7 @@ fn sixty_types_and_minimum_values() {
     let strict = filters::select(types(), &wanted, &Resources::new(), MinValuesPolicy::Strict);
     assert_eq!(
         strict.expect_err("too few").to_string(),
-        "the 60 cheapest instance types do not meet minValues of node.kubernetes.io/instance-type"
+        "no 60 instance types meet minValues of node.kubernetes.io/instance-type"
     );
     let relaxed = filters::select(types(), &wanted, &Resources::new(), MinValuesPolicy::BestEffort);
     let relaxed = relaxed.expect("best effort");

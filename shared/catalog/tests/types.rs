@@ -383,6 +383,17 @@ fn ephemeral_storage() {
     let devices = |list: Value| json!({"blockDeviceMappings": list});
     let disk = |name: &str, size: &str| json!({"deviceName": name, "ebs": {"volumeSize": size}});
     let raid = json!({"instanceStorePolicy": "RAID0"});
+    // B-046: the disks with the policy, the root volume without, and never nothing.
+    let catalog = Catalog::builtin("us-east-1").expect("built in");
+    let settings = Settings::default();
+    let of_i3en = |spec: &Value| {
+        let view = MarketView::new(&settings, now());
+        let class = class_json("AL2023", spec);
+        let list = catalog.resolve(&class, &view, |it| it == "i3en.xlarge").expect("resolves");
+        list.types[0].capacity.get("ephemeral-storage")
+    };
+    assert_eq!(of_i3en(&raid), amount("2500G"));
+    assert_eq!(of_i3en(&json!({})), amount("20Gi"));
     assert_eq!(
         storage("AL2023", raid.clone(), "m6idn.32xlarge"),
         Quantity::units(7_600_000_000_000)
@@ -466,6 +477,16 @@ fn thresholds_and_user_amounts() {
     }
     let soft = json!({"evictionSoft": {"memory.available": "3Gi"}});
     assert_eq!(eviction(soft, "m5.xlarge").get("memory"), amount("100Mi"));
+    // B-041: of 7577Mi, whatever the soft threshold says.
+    for (hard, expected) in [(json!("500Mi"), 524_288_000), (json!("5%"), 397_253_018)] {
+        let both = json!({"evictionHard": {"memory.available": hard}, "evictionSoft": {"memory.available": "1Gi"}});
+        let it = one(&with_kubelet("AL2023", both), "m5.large");
+        assert_eq!(it.capacity.get("memory"), amount("7577Mi"));
+        let memory = it.overhead.eviction_threshold.get("memory");
+        assert_eq!(memory, Quantity::units(expected), "{hard}");
+    }
+    let soft = json!({"evictionSoft": {"memory.available": "1Gi"}});
+    assert_eq!(eviction(soft, "m5.large").get("memory"), amount("100Mi"));
     let disk = json!({"evictionHard": {"nodefs.available": "5%"}});
     assert_eq!(eviction(disk.clone(), "m5.large").get("ephemeral-storage"), amount("1Gi"));
     let it = one(&with_kubelet("AL2023", disk), "m5.large");
@@ -754,6 +775,10 @@ fn a_big_machine_by_formula_and_as_seen() {
     let overhead = 1_007_423 + 11 * 737 + 255 + 100;
     view.memory.observe("i4i.32xlarge", &images, Quantity::mebibytes(overhead), now());
     assert_eq!(of(&view), amount("1007423Mi"));
+    // Four pods of 240954Mi: three to a node by the formula, all four on what was seen.
+    let pods = |n: i64| Quantity::mebibytes(n * 240_954);
+    assert!(pods(3) <= amount("961470Mi") && amount("961470Mi") < pods(4));
+    assert!(pods(4) <= of(&view));
 }
 
 #[test]

@@ -146,4 +146,31 @@ mod tests {
             ]
         );
     }
+
+    #[test] // B-050: nothing is added up over time, so nothing can fall below zero
+    fn a_pool_that_comes_and_goes_costs_what_is_there() {
+        let told = |price: f64, nodes: Vec<StateNode>| {
+            told(&view(vec![pool("p", &[on_demand("m.large", price)], json!({}))], nodes))
+        };
+        let cost = |text: &str| vec![format!("karpenter_nodepools_cost_total p {text}")];
+        let node = |name: &str| node(name, "p", "m.large", "on-demand");
+        let deleted = |name: &str, at: &str| {
+            let it = node(name).claim_is(json!({"metadata": {"deletionTimestamp": at}}));
+            it.node_is(json!({"metadata": {"deletionTimestamp": at}})).build()
+        };
+        for round in 0..5 {
+            assert_eq!(told(0.25, Vec::new()), cost("0"), "round {round}");
+            let three = || ["n1", "n2", "n3"].map(|it| node(it).build()).to_vec();
+            assert_eq!(told(0.25, three()), cost("0.75"), "round {round}");
+            assert_eq!(told(0.5, three()), cost("1.5"), "round {round}: prices were read anew");
+            // Deleted once and once more: it is paid for until it is gone, and then it is gone once.
+            for at in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:05Z"] {
+                let left = vec![node("n1").build(), node("n2").build(), deleted("n3", at)];
+                assert_eq!(told(0.5, left), cost("1.5"), "round {round}");
+            }
+            let left = vec![node("n1").build(), node("n2").build()];
+            assert_eq!(told(0.125, left), cost("0.25"), "round {round}");
+        }
+        assert_eq!(told(0.125, Vec::new()), cost("0"));
+    }
 }

@@ -93,6 +93,16 @@ fn bodies_that_are_no_event_of_ours() {
         ("two objects", "{} {}", None),
         ("an SNS message that is no event", r#"{"Type":"Notification","Message":"hello"}"#, NO_OP),
         ("an SNS message cut off", r#"{"Type":"Notification","Message":"{\"a\""}"#, None),
+        (
+            "an Auto Scaling test",
+            r#"{"Service":"AWS Auto Scaling","Event":"autoscaling:TEST_NOTIFICATION","AccountId":"1"}"#,
+            NO_OP,
+        ),
+        (
+            "an SNS message that is one",
+            r#"{"Type":"Notification","Message":"{\"version\":\"0\",\"source\":\"aws.ec2\",\"detail-type\":\"EC2 Spot Instance Interruption Warning\",\"detail\":{\"instance-id\":\"i-1\"}}"}"#,
+            Some((Kind::SpotInterruption, 1)),
+        ),
         ("an SNS subscription", r#"{"Type":"SubscriptionConfirmation","Message":"{}"}"#, NO_OP),
         (
             "big numbers in unknown fields",

@@ -1,6 +1,6 @@
 //! What Lambda hands to a function that an SQS queue triggers, and what it answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -128,6 +128,30 @@ impl BatchAnswer {
     }
 }
 
+impl SqsBatch {
+    /// Positions of the records that Lambda delivers again after a function's answer, by the rules of its SQS source: an
+    /// answer that names nothing has done everything, and one that Lambda cannot make sense of has done nothing.
+    ///
+    /// Source: Lambda Developer Guide, "Implementing partial batch responses".
+    pub fn to_deliver_again(&self, answer: &Value) -> BTreeSet<usize> {
+        let all = || (0..self.records.len()).collect();
+        let failures = match answer {
+            Value::Null => return BTreeSet::new(),
+            Value::Object(fields) => match fields.get("batchItemFailures") {
+                None | Some(Value::Null) => return BTreeSet::new(),
+                Some(Value::Array(failures)) => failures,
+                Some(_) => return all(),
+            },
+            _ => return all(),
+        };
+        let position = |failure: &Value| {
+            let id = failure.get("itemIdentifier")?.as_str()?;
+            self.records.iter().position(|it| it.message_id == id)
+        };
+        failures.iter().map(position).collect::<Option<_>>().unwrap_or_else(all)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -148,6 +172,47 @@ mod tests {
             message_attributes: attributes,
             ..SqsRecord::default()
         }
+    }
+
+    #[test] // B-092
+    fn an_answer_that_makes_no_sense_has_done_nothing() {
+        let batch =
+            SqsBatch { records: ["m-1", "m-2", "m-3"].map(|id| record(id, "{}", "")).to_vec() };
+        let failures = |failures: Value| json!({"batchItemFailures": failures});
+        for (answer, again) in [
+            (failures(json!([])), &[][..]),
+            (Value::Null, &[]),
+            (json!({}), &[]),
+            (failures(Value::Null), &[]),
+            (failures(json!([{"itemIdentifier": "m-2"}])), &[1]),
+            (failures(json!([{"itemIdentifier": "m-3"}, {"itemIdentifier": "m-1"}])), &[0, 2]),
+            (failures(json!([{"itemIdentifier": ""}])), &[0, 1, 2]),
+            (failures(json!([{"itemIdentifier": null}])), &[0, 1, 2]),
+            (failures(json!([{"itemIdentifier": "m-2"}, {"itemIdentifier": "m-9"}])), &[0, 1, 2]),
+            (failures(json!([{"messageId": "m-2"}])), &[0, 1, 2]),
+            (failures(json!(["m-2"])), &[0, 1, 2]),
+            (failures(json!("m-2")), &[0, 1, 2]),
+            (json!("done"), &[0, 1, 2]),
+            // Wrapped for an HTTP gateway, the failures are not seen at all: so ours never is.
+            (json!({"statusCode": 200, "body": "{\"batchItemFailures\":[]}"}), &[]),
+        ] {
+            let wanted: BTreeSet<usize> = again.iter().copied().collect();
+            assert_eq!(batch.to_deliver_again(&answer), wanted, "{answer}");
+        }
+    }
+
+    #[test] // B-092 and B-093: known ids or none at all, at the top level and in no wrapper
+    fn the_answer_is_what_lambda_reads() {
+        let batch =
+            SqsBatch { records: ["m-1", "m-2", "m-3"].map(|id| record(id, "{}", "")).to_vec() };
+        let json = |answer: &BatchAnswer| serde_json::to_value(answer).expect("plain data");
+        let mut answer = BatchAnswer::done();
+        assert_eq!(json(&answer), json!({"batchItemFailures": []}));
+        answer.retry(&batch.records[1]);
+        answer.retry(&batch.records[1]);
+        assert_eq!(json(&answer), json!({"batchItemFailures": [{"itemIdentifier": "m-2"}]}));
+        assert_eq!(batch.to_deliver_again(&json(&answer)), BTreeSet::from([1]));
+        assert_eq!(batch.to_deliver_again(&json(&BatchAnswer::retry_all(&batch))).len(), 3);
     }
 
     #[test]

@@ -402,6 +402,20 @@ mod tests {
         assert_eq!(*kept.0.borrow(), [("panic".to_owned(), true), ("panic".to_owned(), true)]);
     }
 
+    #[test] // B-093: what leaves the function, as JSON
+    fn one_failure_of_three_is_told_at_the_top_level() {
+        let handler = async |batch: &SqsBatch, _: &Invocation<'_>| {
+            let mut answer = BatchAnswer::done();
+            answer.retry(&batch.records[1]);
+            answer
+        };
+        let (answer, _) = run(Concern::Launch, &["a", "b", "c"], MINUTE, handler);
+        assert_eq!(
+            serde_json::to_string(&answer).expect("plain data"),
+            r#"{"batchItemFailures":[{"itemIdentifier":"b"}]}"#
+        );
+    }
+
     #[test]
     fn a_fifo_batch_fails_from_the_first_failure_on() {
         let handler = async |batch: &SqsBatch, _: &Invocation<'_>| {

@@ -167,8 +167,9 @@ pub const SOURCES: &[Source] = &[
     source(Concern::Launch, 10, 0, 10, 60),
     source(Concern::Lifecycle, 100, 1, 5, 60),
     source(Concern::Tagging, 50, 1, 2, 60),
-    // More than 10 at once would need a window of a second: too long for two minutes' notice.
-    source(Concern::Interruption, 10, 0, 5, 30),
+    // More than 10 at once would need a window of a second: too long for two minutes' notice. A failure comes back after
+    // 48 s, twice within that notice, and five times within the 300 s that the queue keeps a message.
+    Source { max_receives: 5, ..source(Concern::Interruption, 10, 0, 5, 8) },
     source(Concern::Disruption, 10, 0, 2, 60),
     source(Concern::Termination, 100, 1, 5, 60),
     source(Concern::Nodeclass, 10, 1, 2, 60),

@@ -94,6 +94,14 @@ impl NodeClassRef {
     pub fn is_managed(&self) -> bool {
         self.group == "karpenter.k8s.aws" && self.kind == "EC2NodeClass"
     }
+
+    /// What is wrong with a reference into our group whose kind nobody serves, such as `ec2nodeclass`.
+    pub fn unserved(&self) -> Option<String> {
+        let Self { group, kind, .. } = self;
+        (group == "karpenter.k8s.aws" && kind != "EC2NodeClass").then(|| {
+            format!("{group} has no kind {kind:?}, its node classes are of kind EC2NodeClass")
+        })
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -157,6 +157,26 @@ pub struct SettingError {
     pub problem: String,
 }
 
+/// The name of a queue that is given by name, URL or ARN: up to 80 letters, digits, `-` and `_`, and `.fifo` at the end
+/// of some. Empty stays empty.
+fn queue_name(text: &str) -> Option<String> {
+    let name = if let Some(rest) = text.strip_prefix("arn:") {
+        let mut parts = rest.split(':');
+        let service = parts.nth(1)?;
+        let name = parts.nth(2).filter(|it| !it.is_empty() && service == "sqs")?;
+        parts.next().is_none().then_some(name)?
+    } else if let Some((_, rest)) = text.split_once("://") {
+        let mut parts = rest.split('/');
+        let name = parts.nth(2).filter(|it| !it.is_empty())?;
+        parts.next().is_none().then_some(name)?
+    } else {
+        text
+    };
+    let plain = name.strip_suffix(".fifo").unwrap_or(name);
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    (name.len() <= 80 && plain.chars().all(allowed)).then(|| name.to_owned())
+}
+
 impl Settings {
     /// Sets one by its environment name. Returns whether the name is known.
     ///
@@ -195,7 +215,11 @@ impl Settings {
                         wrong("vm-memory-overhead-percent must be a fraction >= 0, such as 0.075")
                     })?;
             }
-            "INTERRUPTION_QUEUE" => self.interruption_queue = value.to_owned(),
+            "INTERRUPTION_QUEUE" => {
+                self.interruption_queue = queue_name(value).ok_or_else(|| {
+                    wrong("must be the name, the URL or the ARN of an SQS queue, or empty")
+                })?;
+            }
             "RESERVED_ENIS" => {
                 self.reserved_enis = value
                     .parse()

@@ -39,6 +39,34 @@ fn values_and_defaults() {
     assert!(with("CLUSTER_ENDPOINT", "https://cluster.example").is_ok());
 }
 
+#[test] // B-088: the queue by name, URL or ARN
+fn a_queue_has_three_spellings() {
+    for (text, name) in [
+        ("", ""),
+        ("prod", "prod"),
+        ("Karpenter-prod_1", "Karpenter-prod_1"),
+        ("https://sqs.eu-west-1.amazonaws.com/111122223333/prod", "prod"),
+        ("http://localhost:4566/000000000000/prod", "prod"),
+        ("arn:aws:sqs:eu-west-1:111122223333:prod", "prod"),
+        ("arn:aws-us-gov:sqs:us-gov-west-1:111122223333:prod.fifo", "prod.fifo"),
+    ] {
+        assert_eq!(with("INTERRUPTION_QUEUE", text).expect(text).interruption_queue, name);
+    }
+    for text in [
+        "arn:aws:sns:eu-west-1:111122223333:prod",
+        "arn:aws:sqs:eu-west-1:111122223333",
+        "arn:aws:sqs:eu-west-1:111122223333:",
+        "https://sqs.eu-west-1.amazonaws.com/111122223333/",
+        "https://sqs.eu-west-1.amazonaws.com/prod",
+        "sqs.eu-west-1.amazonaws.com/111122223333/prod",
+        "two words",
+        &"a".repeat(81),
+    ] {
+        let error = with("INTERRUPTION_QUEUE", text).expect_err(text);
+        assert!(error.contains("INTERRUPTION_QUEUE") && error.contains(text), "{error}");
+    }
+}
+
 #[test] // aws-capacity 1, cases 1, 3 to 5 and 7 to 9
 fn settings_that_stop_the_start() {
     for (name, value, named) in [

@@ -159,6 +159,22 @@ mod tests {
         );
     }
 
+    #[test] // B-089: profiles are global, clusters and regions are not
+    fn names_of_two_clusters_and_two_regions_differ() {
+        let made = |cluster: &str, region: &str| {
+            (name(cluster, region, "default", "u"), class_path(region, cluster, "u"))
+        };
+        let (names, paths): (BTreeSet<String>, BTreeSet<String>) =
+            [made("blue", "eu-west-1"), made("green", "eu-west-1"), made("blue", "us-east-1")]
+                .into_iter()
+                .unzip();
+        assert_eq!((names.len(), paths.len()), (3, 3), "{names:?} {paths:?}");
+        // A listing by path never reaches into another cluster's.
+        assert!(
+            !class_path("eu-west-1", "blue2", "u").starts_with(&cluster_path("eu-west-1", "blue"))
+        );
+    }
+
     #[test] // aws-nodeclass 1, cases 3 to 5; 16, case 6
     fn paths() {
         assert_eq!(

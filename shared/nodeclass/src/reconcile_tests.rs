@@ -124,7 +124,7 @@ fn a_failed_call_changes_nothing() {
     assert_eq!(class, before);
 }
 
-#[test] // aws-nodeclass 6.1, 4, cases 7 to 9; api 13, case 4
+#[test] // aws-nodeclass 6.1, 4, cases 7 to 9; api 13, case 4; B-034
 fn other_problems() {
     let mut class = class(1);
     apply(&mut class, everything(), true, at(0));
@@ -140,6 +140,14 @@ fn other_problems() {
         line(&class, "PlacementGroupReady"),
         "False PlacementGroupNotFound Placement group \"x\" not found"
     );
+    let images = Images::Unpublished("al2023@v20241213".into());
+    let unpublished = Found { images, placement: Placement::Fine, ..everything() };
+    assert_eq!(apply(&mut class, unpublished, true, at(2)), Some(NOT_FOUND_AGAIN));
+    assert_eq!(
+        line(&class, "AMIsReady"),
+        "False AMINotFound failed to discover any AMIs for alias \"al2023@v20241213\""
+    );
+    assert_eq!(class.status.amis.len(), 1, "the status keeps its images");
     let failed = Found { placement: Placement::Failed, ..everything() };
     apply(&mut class, failed, true, at(2));
     assert_eq!(

@@ -135,7 +135,7 @@ mod tests {
         serde_json::from_value(json!({"spec": spec, "status": status})).expect("a class")
     }
 
-    #[test] // aws-nodeclass 14, case 1; aws-capacity 15, case 1
+    #[test] // aws-nodeclass 14, case 1; aws-capacity 15, case 1; B-084: also what the CRD lets through or keeps out
     fn volume_sizes_round_up() {
         for (size, want) in [
             ("20G", Some(19)),
@@ -147,7 +147,12 @@ mod tests {
             ("2G", Some(2)),
             ("1000Mi", Some(1)),
             ("64T", Some(59605)),
+            ("59000Gi", Some(59000)),
+            ("17Ti", Some(17 * 1024)),
+            ("18Ti", Some(18 * 1024)),
+            ("29Ti", Some(29 * 1024)),
             ("Ti", None),
+            ("T", None),
         ] {
             assert_eq!(volume_gib(size), want, "{size}");
         }

@@ -338,6 +338,11 @@ pub fn classify(error: &AwsError) -> (&'static str, String) {
             "Launch template does not exist any more",
         ),
         (
+            "InvalidLaunchTemplateName.NotFound",
+            "LaunchTemplateNotFound",
+            "Launch template does not exist any more",
+        ),
+        (
             "User data is limited to",
             "UserDataSizeLimitExceeded",
             "Rendered user data exceeds the EC2 user data size limit",

@@ -237,6 +237,7 @@ fn reasons_of_refusals() {
             "InstanceProfileNameInvalid",
         ),
         ("InvalidLaunchTemplateId.NotFound", "gone", "LaunchTemplateNotFound"),
+        ("InvalidLaunchTemplateName.NotFoundException", "gone", "LaunchTemplateNotFound"),
         ("InvalidAMIID.Malformed", "bad", "InvalidAMIID"),
         ("InvalidAMIID.NotFound", "none", "AMINotFound"),
         ("RequestLimitExceeded", "slow", "RequestLimitExceeded"),

@@ -47,6 +47,7 @@ impl AwsError {
             "InvalidInstanceID.NotFound"
                 | "InvalidLaunchTemplateName.NotFoundException"
                 | "InvalidLaunchTemplateId.NotFound"
+                | "InvalidLaunchTemplateId.NotFoundException"
                 | "InvalidCapacityReservationId.NotFound"
                 | "InvalidPlacementGroup.Unknown"
                 | "QueueDoesNotExist"
@@ -150,17 +151,22 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
-    #[test] // B-059: a template that is gone, asked for by id or by name
-    fn gone_is_gone_by_either_code() {
-        for code in
-            ["InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateName.NotFoundException"]
-        {
-            let error = AwsError::new("ec2", "DeleteLaunchTemplate", code, "no such template");
-            assert!(error.is_not_found() && !error.is_retryable(), "{code}");
+    #[test] // B-059: EC2 has a code of its own for a template that is named by id
+    fn what_is_gone_is_told_by_its_code() {
+        for (code, gone) in [
+            ("InvalidLaunchTemplateName.NotFoundException", true),
+            ("InvalidLaunchTemplateId.NotFound", true),
+            ("InvalidLaunchTemplateId.NotFoundException", true),
+            ("InvalidInstanceID.NotFound", true),
+            ("InvalidLaunchTemplateId.Malformed", false),
+            ("InvalidLaunchTemplateName.AlreadyExistsException", false),
+            ("InvalidAMIID.NotFound", false),
+            ("UnauthorizedOperation", false),
+            ("RequestLimitExceeded", false),
+        ] {
+            let error = AwsError::new("ec2", "DeleteLaunchTemplate", code, "not found");
+            assert_eq!(error.is_not_found(), gone, "{code}");
         }
-        let other =
-            AwsError::new("ec2", "DeleteLaunchTemplate", "InvalidLaunchTemplateId.Malformed", "");
-        assert!(!other.is_not_found());
     }
 
     #[test]

@@ -466,6 +466,7 @@ fn attach_limits_of_existing_nodes() {
         let wanted = [with_volumes("a", &["new-0"], ANY()), with_volumes("b", &["new-1"], ANY())];
         let solution = plan(&view(objects), &pools, wanted);
         assert_eq!(solution.existing[0].pods.len(), there);
+        assert_eq!(solution.new_claims.len(), 2 - there, "the other one gets a node");
     }
 }
 
@@ -621,6 +622,10 @@ fn which_pods_of_nodes_going_away_move() {
         on(
             "daemon",
             json!({"metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "o", "uid": "u"}]}}),
+        ),
+        on(
+            "mirror",
+            json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u"}]}}),
         ),
         on("guarded", json!({"metadata": {"labels": {"app": "guarded"}}})),
     ]);

@@ -190,7 +190,72 @@ fn with_daemons(
     plan(&view, &[input(pool("default", fields), &catalogue_d())], pods)
 }
 
-#[test] // scheduling 11, cases 2-9; B-001, B-002
+/// `m5.large`, `m5.xlarge` and two large ones, with what the kubelet keeps for itself.
+fn sizes() -> Catalogue {
+    let of = |name: &str, cpu: i64, kept: &str| {
+        let mut type_ = Fake::new(name, cpu, 4 * cpu).pods(58).build();
+        type_.overhead.kube_reserved = resources(&[("cpu", kept)]);
+        type_
+    };
+    catalogue([
+        of("m5.large", 2, "70m"),
+        of("m5.xlarge", 4, "80m"),
+        of("large-16", 16, "110m"),
+        of("large-32", 32, "150m"),
+    ])
+}
+
+#[test] // B-001: DaemonSets that tolerate everything, on a tainted pool
+fn daemons_that_tolerate_everything_count_on_tainted_pools() {
+    let everything = json!({"tolerations": [{"operator": "Exists"}]});
+    let daemons = (0..4)
+        .map(|n| daemon_set(&format!("ds-{n}"), &[("cpu", "200m")], everything.clone()))
+        .map(|it| Object::from(Arc::new(it)));
+    let taints = json!([{"key": "team", "value": "a", "effect": "NoSchedule"}]);
+    let fields = json!({"spec": {"template": {"spec": {"taints": taints}}}});
+    let tolerant = json!({"spec": {"tolerations": [{"key": "team", "value": "a"}]}});
+    let pods = [pod("p", &[("cpu", "1500m")], tolerant)];
+    let solution = plan(&view(daemons), &[input(pool("default", fields), &sizes())], pods);
+    let [claim] = solution.new_claims.as_slice() else { panic!("one node") };
+    assert_eq!(claim.requests, resources(&[("cpu", "2300m"), ("pods", "5")]));
+    assert_eq!(types(&solution), [["m5.xlarge", "large-16", "large-32"]]);
+}
+
+#[test] // B-002: a DaemonSet that gets its requests from a LimitRange, before and after its first pod
+fn daemons_get_what_admission_gives_them() {
+    let limits: spokeshave_model::core::LimitRange = from_value(json!({
+        "metadata": {"name": "l", "namespace": "default"},
+        "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}}))
+    .expect("a limit range");
+    let live = pod(
+        "ds-x",
+        &[("cpu", "1")],
+        json!({"metadata": {"ownerReferences":
+        [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ds", "uid": "u", "controller": true}]},
+        "spec": {"nodeName": "gone"}}),
+    );
+    let daemon = || Object::from(Arc::new(daemon_set("ds", &[], json!({}))));
+    let large = requires("node.kubernetes.io/instance-type", "In", &["large-16", "large-32"]);
+    let place = |objects: Vec<Object>| {
+        let pools = [input(pool("default", large.clone()), &sizes())];
+        plan(&view(objects), &pools, [pod("p", &[("cpu", "15")], json!({}))])
+    };
+    for (what, more) in [
+        ("no pod yet", Object::from(Arc::new(limits))),
+        ("a pod as it was admitted", Object::from(Arc::new(live))),
+    ] {
+        let solution = place(vec![daemon(), more]);
+        assert_eq!(types(&solution), [["large-32"]], "{what}");
+        assert_eq!(
+            solution.new_claims[0].requests,
+            resources(&[("cpu", "16"), ("pods", "2")]),
+            "{what}"
+        );
+    }
+    assert_eq!(types(&place(vec![daemon()])), [["large-16", "large-32"]], "nothing is added");
+}
+
+#[test] // scheduling 11, cases 2-9
 fn daemons_take_their_part() {
     let one = [("cpu", "1"), ("memory", "1Gi")];
     let ds = || daemon_set("ds", &one, json!({}));
@@ -817,6 +882,7 @@ fn an_outage_of_the_catalog_is_no_matter_of_limits() {
     let solution = plan(&ClusterView::default(), &[broken], [pod("p", &[], json!({}))]);
     assert!(reason(&solution, "p").contains("DescribeInstanceTypes: 500"));
     assert!(!reason(&solution, "p").contains("limit"));
+    assert!(solution.new_claims.is_empty());
 }
 
 #[test] // B-017

@@ -372,6 +372,12 @@ fn zonal_volumes_do_not_hide_zones() {
         let solution =
             plan(&it.view, &it.pools, replicas("a", 2, 1, &[], &over(zone_spread(), volumes)));
         assert_eq!(solution.new_claims.len(), usize::from(placed), "{zone}");
+        if placed {
+            assert_eq!(requirement(&solution, 0, ZONE), format!("{ZONE} In [{zone}]"));
+        } else {
+            let why = reason(&solution, "a-002");
+            assert!(why.starts_with("unsatisfiable topology constraint"), "{why}");
+        }
     }
 }
 

@@ -135,14 +135,17 @@ impl Queue {
         back_off: SignedDuration,
     ) {
         self.running = self.running.saturating_sub(1);
-        for record in &batch.records {
+        // As Lambda reads it: an answer that names an unknown message has done nothing.
+        let again = serde_json::to_value(answer).map(|it| batch.to_deliver_again(&it));
+        let again = again.unwrap_or_else(|_| (0..batch.records.len()).collect());
+        for (position, record) in batch.records.iter().enumerate() {
             let Some(id) =
                 record.message_id.strip_prefix("message-").and_then(|it| it.parse::<u64>().ok())
             else {
                 continue;
             };
             self.in_flight.remove(&id);
-            if answer.failures.iter().any(|it| it.message_id == record.message_id) {
+            if again.contains(&position) {
                 if let Some(message) = self.messages.get_mut(&id) {
                     message.visible = now + back_off;
                 }

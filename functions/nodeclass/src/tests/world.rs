@@ -26,7 +26,10 @@ pub(super) struct Aws {
     pub calls: RefCell<Vec<String>>,
     refused: RefCell<BTreeMap<String, String>>,
     pub profiles: RefCell<BTreeMap<String, InstanceProfile>>,
+    /// Parameters besides those of the newest release.
     pub parameters: RefCell<BTreeMap<String, String>>,
+    /// Kubernetes' version. Empty: 1.34.
+    pub kubernetes: RefCell<String>,
     pub templates: RefCell<BTreeMap<String, Tags>>,
     pub tenancies: RefCell<Vec<String>>,
     /// Instance types that dry runs were made with, in order.
@@ -159,6 +162,7 @@ impl Ec2 for Aws {
             image("ami-std-x", "x86_64"),
             image("ami-std-a", "arm64"),
             image("ami-gpu-x", "x86_64"),
+            image("ami-new-x", "x86_64"),
         ];
         Ok(all.into_iter().filter(|it| wanted.contains(&it.id)).collect())
     }
@@ -319,9 +323,8 @@ impl Ssm for Aws {
             ("arm64/standard/recommended", "ami-std-a"),
         ];
         let released = of_release.into_iter().find(|(part, _)| name.contains(part));
-        Ok(released
-            .map(|(_, id)| id.to_owned())
-            .or_else(|| self.parameters.borrow().get(name).cloned()))
+        let given = self.parameters.borrow().get(name).cloned();
+        Ok(given.or_else(|| released.map(|(_, id)| id.to_owned())))
     }
     async fn get_parameters_by_path(&self, _: &str) -> Result<Vec<Parameter>, AwsError> {
         Ok(Vec::new())
@@ -331,11 +334,15 @@ impl Ssm for Aws {
 impl Eks for Aws {
     async fn describe_cluster(&self, _: &str) -> Result<ClusterFacts, AwsError> {
         self.call("DescribeCluster", "")?;
+        let version = match self.kubernetes.borrow().as_str() {
+            "" => "1.34".to_owned(),
+            given => given.to_owned(),
+        };
         Ok(ClusterFacts {
             arn: "arn:aws:eks:eu-west-1:111122223333:cluster/demo".into(),
             endpoint: "https://demo".into(),
             certificate_authority: "QUJD".into(),
-            version: "1.34".into(),
+            version,
             service_ipv4_cidr: "10.100.0.0/16".into(),
             ..ClusterFacts::default()
         })

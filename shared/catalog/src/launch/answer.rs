@@ -57,6 +57,8 @@ const REASONS: &[(&str, &str, &str, &str)] = &[
         "the launch template vanished",
         "it is made anew",
     ),
+    // The same for a template that is named as ours are.
+    (NO_TEMPLATE, "LaunchTemplateNotFound", "the launch template vanished", "it is made anew"),
     (
         "User data is limited to",
         "UserDataSizeLimitExceeded",

@@ -78,14 +78,13 @@ pub fn select(
         types.into_iter().map(|it| (cheapest(&it, requirements).unwrap_or(f64::MAX), it)).collect();
     // DIFFERENCE: Karpenter's order of equal prices changes from run to run.
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.name.cmp(&b.1.name)));
-    let types: Vec<InstanceType> = ranked.into_iter().take(MAX_TYPES).map(|it| it.1).collect();
+    let ranked: Vec<InstanceType> = ranked.into_iter().map(|it| it.1).collect();
+    let types = cut(ranked, requirements);
     if has_min_values
         && policy == MinValuesPolicy::Strict
         && let Some(key) = short_of_min_values(&types, requirements)
     {
-        return Err(NoCapacity(format!(
-            "the {MAX_TYPES} cheapest instance types do not meet minValues of {key}"
-        )));
+        return Err(NoCapacity(format!("no {MAX_TYPES} instance types meet minValues of {key}")));
     }
     let offers = |capacity_type: CapacityType| {
         allows(requirements, capacity_type)
@@ -256,6 +255,44 @@ fn without_dear_spot(
 }
 
 /// The first key whose `minValues` the types do not meet.
+/// The cheapest types of a list that begins with the cheapest, as many as one call takes.
+///
+/// DIFFERENCE: Karpenter gives up when the cheapest alone lack variety. Here types that bring what `minValues` still lacks
+/// take the places of the dearest of those that bring nothing.
+fn cut(ranked: Vec<InstanceType>, requirements: &Requirements) -> Vec<InstanceType> {
+    let plain = &ranked[..ranked.len().min(MAX_TYPES)];
+    if short_of_min_values(plain, requirements).is_none() {
+        return ranked.into_iter().take(MAX_TYPES).collect();
+    }
+    let mut lacking: Vec<(&str, usize, BTreeSet<&String>)> = requirements
+        .iter()
+        .filter_map(|it| Some((it.key.as_str(), usize::try_from(it.min_values?).ok()?)))
+        .map(|(key, least)| (key, least, BTreeSet::new()))
+        .collect();
+    let mut brings_something = vec![false; ranked.len()];
+    for (at, it) in ranked.iter().enumerate() {
+        for (key, least, seen) in &mut lacking {
+            let values = it.requirements.get(key).map(|it| &it.values);
+            for value in values.into_iter().flatten() {
+                brings_something[at] |= seen.len() < *least && seen.insert(value);
+            }
+        }
+    }
+    let n_needed = brings_something.iter().filter(|it| **it).count();
+    if n_needed > MAX_TYPES || lacking.iter().any(|(_, least, seen)| seen.len() < *least) {
+        return ranked.into_iter().take(MAX_TYPES).collect();
+    }
+    let mut n_others = MAX_TYPES - n_needed;
+    let mut kept = Vec::new();
+    for (needed, it) in brings_something.into_iter().zip(ranked) {
+        if needed || n_others > 0 {
+            n_others -= usize::from(!needed);
+            kept.push(it);
+        }
+    }
+    kept
+}
+
 fn short_of_min_values(types: &[InstanceType], requirements: &Requirements) -> Option<String> {
     requirements
         .iter()

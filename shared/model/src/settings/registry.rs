@@ -44,7 +44,7 @@ pub const ALL: &[Described] = &[
         "INTERRUPTION_QUEUE",
         "",
         "InterruptionQueueName",
-        "Name of the interruption queue; the stack wires its own",
+        "Name, URL or ARN of the interruption queue; the stack wires its own",
     ),
     described(
         "FEATURE_GATES",

@@ -26,10 +26,15 @@ pub fn is_restricted(key: &str) -> Option<String> {
 }
 
 /// The values that mean something for `key`, where only some do.
+///
+/// DIFFERENCE: Karpenter knows the values of capacity type and tenancy alone. A pool for `x86` is no better than one for
+/// `xspot`: it never makes a node, so its condition says so.
 fn known_values(key: &str) -> Option<&'static [&'static str]> {
     match key {
         labels::CAPACITY_TYPE => Some(&["on-demand", "reserved", "spot"]),
         labels::INSTANCE_TENANCY => Some(&["dedicated", "default"]),
+        labels::ARCH => Some(&["amd64", "arm64"]),
+        labels::OS => Some(&["linux", "windows"]),
         _ => None,
     }
 }
@@ -102,6 +107,25 @@ mod tests {
             min_values,
             ..NodeSelectorRequirement::new(key, operator, values)
         })
+    }
+
+    #[test] // B-085: what is wrong names key and value
+    fn values_that_nothing_has() {
+        for (key, value, known) in [
+            (labels::CAPACITY_TYPE, "xspot", "on-demand reserved spot"),
+            (labels::ARCH, "x86", "amd64 arm64"),
+            (labels::OS, "Linux", "linux windows"),
+        ] {
+            assert_eq!(
+                of(key, Operator::In, &[value], None),
+                [format!(
+                    "no valid values found in [{value}] for {key}, expected one of: [{known}]"
+                )]
+            );
+            let good = known.split(' ').next().unwrap_or_default();
+            assert!(of(key, Operator::In, &[value, good], None).is_empty(), "{key}");
+            assert!(of(key, Operator::NotIn, &[value], None).is_empty(), "{key}");
+        }
     }
 
     #[test] // api 6, case 12; api 4, cases 7, 8, 9 and 14
