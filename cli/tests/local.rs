@@ -125,6 +125,94 @@ fn faults_break_no_invariant_and_everything_settles() {
     }
 }
 
+/// One type in one zone that EC2 is short of now and then, and thirty pods that want a node each.
+const SHORT: &str = r#"
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: Never}
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}]
+---
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: node
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: spokeshave}}]
+  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: spokeshave}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default}
+spec:
+  replicas: 30
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: web}}}
+      containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]
+"#;
+const ONE_TYPE: &str = r#"{"instanceTypes": [{"name": "only", "labels": {"kubernetes.io/arch": ["amd64"], "kubernetes.io/os": ["linux"]},
+    "capacity": {"cpu": "2", "memory": "4Gi", "pods": "20"}, "overhead": {"cpu": "100m", "memory": "100Mi"},
+    "offerings": [{"capacityType": "on-demand", "zone": "us-east-1a", "zoneId": "use1-az1", "price": 0.1}]}]}"#;
+
+#[test] // What fails twice in a row is tried one by one, and rarer: no storm of claims.
+fn capacity_that_is_short_makes_no_storm_of_claims() {
+    let manifests = write("short.yaml", SHORT);
+    let catalog = write("one-type.json", ONE_TYPE);
+    let mut n_checked = 0;
+    for seed in ["1", "2", "3", "4"] {
+        let args = [
+            "--output",
+            "json",
+            "--catalog",
+            &catalog,
+            "--manifests",
+            &manifests,
+            "--faults",
+            "ice",
+        ];
+        let output = run(&[&args[..], &["--seed", seed]].concat());
+        let it: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(it["settled"], true, "seed {seed}");
+        assert_eq!(it["pods"], serde_json::json!({"running": 30, "pending": 0}), "seed {seed}");
+        assert_eq!(it["violations"], serde_json::json!([]), "seed {seed}");
+        let timeline = it["timeline"].as_array().expect("a list");
+        let of = |concern: &str, action: &str| {
+            let those =
+                timeline.iter().filter(|it| it["concern"] == concern && it["action"] == action);
+            those.map(|it| it["t"].as_f64().expect("seconds")).collect::<Vec<f64>>()
+        };
+        // Moments at which claims got no instance. Between two of them nothing was tried that succeeded: then comes one.
+        let (made, launched) = (of("provision", "create"), of("launch", "launch"));
+        let mut moments: Vec<f64> = Vec::new();
+        for at in of("launch", "delete") {
+            if moments.last().is_none_or(|last| at - last > 2.0) {
+                moments.push(at);
+            }
+        }
+        for pair in moments.windows(2) {
+            let between = |at: &&f64| **at > pair[0] + 2.0 && **at < pair[1] - 2.0;
+            let Some(next) = made.iter().find(|at| **at > pair[1] + 2.0) else { continue };
+            if launched.iter().find(between).is_none() {
+                n_checked += 1;
+                let together = made.iter().filter(|at| (**at - next).abs() < 2.0).count();
+                assert_eq!(together, 1, "seed {seed}, at {next}");
+            }
+        }
+    }
+    assert!(n_checked > 0);
+}
+
 #[test]
 fn a_broken_manifest_starts_nothing_and_names_the_place() {
     let text = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata:\n  name: p\nspec:\n  template:\n    spec:\n      \

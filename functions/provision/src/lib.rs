@@ -126,7 +126,8 @@ async fn run(
     if observes_only(state).await? {
         return Ok(());
     }
-    if let Some(began) = records::last_run(state).await? {
+    let last_run = records::last_run(state).await?;
+    if let Some(began) = last_run {
         let stale = |it: &SqsRecord| it.sent_at().is_some_and(|sent| sent < began);
         if valid.iter().all(|it| stale(it.0)) {
             return Ok(());
@@ -170,7 +171,9 @@ async fn run(
         return Ok(());
     }
     let view = &cache.view;
+    metrics::of_pods(view, last_run, cx);
     let (pending, ignored) = eligibility::pending(view);
+    metrics::decided(pending.iter().map(|it| &**it), last_run, cx);
     report_ignored(&ignored, cluster, cx).await;
     let displaced = eligibility::displaced(view, cx.now);
     let scaled = statics::scale(view, seed, cluster, state, queues, cx).await?;

@@ -3,8 +3,9 @@
 
 use std::{collections::BTreeMap, sync::Mutex};
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use spokeshave_catalog::gauges::{self, Gauge, Series};
+use spokeshave_model::core::Pod;
 use spokeshave_ports::Invocation;
 use spokeshave_scheduling::{ClusterView, PoolInput};
 
@@ -40,6 +41,47 @@ pub(crate) fn offerings(pools: &[PoolInput], cx: &Invocation<'_>) {
     let Ok(mut said) = SAID.lock() else { return };
     gauges::changes(&said, &now).into_iter().for_each(|it| cx.measure(it));
     *said = now;
+}
+
+/// Histograms of pods, each with the condition whose change is measured from the pod's creation.
+const OF_PODS: [(&str, &str); 2] = [
+    ("karpenter_pods_bound_duration_seconds", "PodScheduled"),
+    ("karpenter_pods_startup_duration_seconds", "Ready"),
+];
+
+/// How long pods took to be bound and to be ready, as far as that happened since the last run.
+///
+/// DIFFERENCE: Karpenter has gauges of each pod beside these, by name; a metric of its own for each pod would cost more than
+/// all functions together. Decision lines tell of single pods.
+pub(crate) fn of_pods(view: &ClusterView, since: Option<Timestamp>, cx: &Invocation<'_>) {
+    let Some(since) = since else { return };
+    for pod in
+        view.nodes.keys().filter_map(|it| view.pods_on(&it.name)).flat_map(|it| it.pods.values())
+    {
+        let Some(created) = pod.metadata.creation_timestamp else { continue };
+        for (name, condition) in OF_PODS {
+            let found = pod.condition(condition).filter(|it| it.status == "True");
+            let at = found.and_then(|it| it.last_transition_time);
+            if let Some(at) = at.filter(|at| *at > since && *at <= cx.now) {
+                let seconds = at.duration_since(created).as_secs_f64().max(0.0);
+                cx.sample(name, seconds, "Seconds", &[]);
+            }
+        }
+    }
+}
+
+/// How long pods that are planned for the first time waited for it: those that had no place found since the last run.
+pub(crate) fn decided<'a>(
+    pods: impl Iterator<Item = &'a Pod>,
+    since: Option<Timestamp>,
+    cx: &Invocation<'_>,
+) {
+    for pod in pods {
+        let seen = pod.condition("PodScheduled").and_then(|it| it.last_transition_time);
+        let Some(seen) = seen.filter(|at| since.is_none_or(|since| *at > since)) else { continue };
+        let seconds = cx.now.duration_since(seen).as_secs_f64().max(0.0);
+        cx.sample("karpenter_pods_scheduling_decision_duration_seconds", seconds, "Seconds", &[]);
+    }
 }
 
 /// How long planning took.

@@ -8,11 +8,12 @@ use std::{
 use jiff::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use spokeshave_model::{
-    InstanceType, NodePool, ObjectKey, Quantity, Resources, Taint, core::Pod,
+    InstanceType, NodeClaim, NodePool, ObjectKey, Quantity, Resources, Taint, core::Pod,
     duration::NillableDuration, resources::NODES,
 };
 
 use crate::{
+    bits::Bits,
     daemons::Daemon,
     dims::Dims,
     domains::Domains,
@@ -97,6 +98,11 @@ pub struct Planner<'a> {
     pub(crate) pools: Vec<PoolInput>,
     pub(crate) tolerate_prefer: bool,
     pub(crate) domains: Domains,
+    /// Claims that are ordered and not launched.
+    pub(crate) orders: Vec<Arc<NodeClaim>>,
+    /// Rows that may receive pods at all, and those that hold back: the same for every solve.
+    pub(crate) open_rows: Bits,
+    pub(crate) holding_rows: Bits,
     /// What topology has counted, for the next solve.
     pub(crate) bases: Bases,
     measured: usize,
@@ -186,6 +192,9 @@ impl<'a> Planner<'a> {
             domains: Domains::new(pools.clone()),
             pools,
             tolerate_prefer,
+            orders: view.unlaunched().cloned().collect(),
+            open_rows: Bits::default(),
+            holding_rows: Bits::default(),
             bases: Bases::default(),
             measured: 0,
         }
@@ -249,6 +258,11 @@ impl<'a> Planner<'a> {
         if self.measured == 0 {
             self.measure();
             self.measured = 1;
+            let open = |it: &&Row| it.offered && !it.overcommitted;
+            self.open_rows = self.rows.iter().filter(open).map(|it| it.at).collect();
+            let holding: Bits =
+                self.rows.iter().filter(|it| self.holds_back(it)).map(|it| it.at).collect();
+            self.holding_rows = holding;
         }
     }
 

@@ -59,6 +59,7 @@ impl Row {
 pub(crate) struct Rows {
     rows: Vec<Row>,
     by_node: FxHashMap<String, usize>,
+    by_claim: FxHashMap<String, usize>,
     /// Rows by the view's numbers of their Nodes.
     by_number: FxHashMap<u32, usize>,
     /// Label keys that have been asked about.
@@ -90,10 +91,14 @@ impl Rows {
             (!a.initialized, a.state.name()).cmp(&(!b.initialized, b.state.name()))
         });
         let mut by_node = FxHashMap::default();
+        let mut by_claim = FxHashMap::default();
         let mut by_number = FxHashMap::default();
         for (at, row) in rows.iter_mut().enumerate() {
             row.at = at;
             row.host = at;
+            if let Some(claim) = &row.state.claim {
+                by_claim.insert(claim.metadata.name.clone(), at);
+            }
             if let Some(node) = &row.state.node {
                 by_node.insert(node.metadata.name.clone(), at);
                 if let Some(number) = view.number_of(&node.metadata.name) {
@@ -101,7 +106,7 @@ impl Rows {
                 }
             }
         }
-        Self { rows, by_node, by_number, keys: Vec::new(), classes: Vec::new() }
+        Self { rows, by_node, by_claim, by_number, keys: Vec::new(), classes: Vec::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -120,8 +125,18 @@ impl Rows {
         self.by_node.get(name).map(|at| &self.rows[*at])
     }
 
+    /// The rows whose Node or claim has this name.
+    pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = usize> {
+        [self.by_node.get(name).copied(), self.by_claim.get(name).copied()].into_iter().flatten()
+    }
+
     pub(crate) fn by_number(&self, number: u32) -> Option<&Row> {
         self.by_number.get(&number).map(|at| &self.rows[*at])
+    }
+
+    /// Whether rows of one class agree in the label, too.
+    pub(crate) fn looks_at(&self, key: &str) -> bool {
+        !self.classes.is_empty() && self.keys.iter().any(|it| it == key)
     }
 
     /// Makes sure that the rows' sets answer questions about these keys.

@@ -21,7 +21,6 @@ use crate::{
     planner::{Batch, Planner},
     ports::{HostPort, host_ports},
     requests::pod_requests,
-    rows::Row,
     sets::SetId,
     shapes::{self, KeyGroups, Shape, ShapeId, VolumePlace},
     shortage::Wait,
@@ -126,7 +125,9 @@ pub(crate) struct Run<'p, 'a> {
     pub(crate) active: Vec<usize>,
     /// The least that any pod asks for, per resource.
     pub(crate) least: Amounts,
-    pub(crate) rooms: Vec<Amounts>,
+    /// What is left on the rows that have received pods.
+    pub(crate) rooms: FxHashMap<usize, Amounts>,
+    pub(crate) filled: Bits,
     pub(crate) offered: Bits,
     pub(crate) holding_back: Bits,
     pub(crate) added_ports: FxHashMap<usize, Vec<HostPort>>,
@@ -176,25 +177,16 @@ impl<'p, 'a> Run<'p, 'a> {
         planner.look_at(&pods);
         let moving: FxHashSet<ObjectKey> =
             pods.iter().filter(|it| it.is_bound()).map(|it| Kind::key(&**it)).collect();
-        let is_out = |row: &Row| {
-            batch.without.contains(row.state.node_name())
-                || batch.without.contains(row.state.claim_name())
-        };
-        let n_rows = planner.rows.len();
-        let mut offered = Bits::none(n_rows);
-        let mut holding_back = Bits::none(n_rows);
-        for row in planner.rows.iter() {
-            if row.offered && !is_out(row) {
-                if !row.overcommitted {
-                    offered.set(row.at);
-                }
-                if batch.respect_consolidate_after && planner.holds_back(row) {
-                    holding_back.set(row.at);
-                }
-            }
+        // By name, not row by row: there are thousands of rows, and few are taken out.
+        let out: Bits = batch.without.iter().flat_map(|it| planner.rows.named(it)).collect();
+        let mut offered = planner.open_rows.clone();
+        offered.and_not(&out);
+        let mut holding_back = Bits::default();
+        if batch.respect_consolidate_after {
+            holding_back = planner.holding_rows.clone();
+            holding_back.and_not(&out);
         }
-        let remaining = planner.remaining(|row| row.offered && !is_out(row));
-        let rooms: Vec<Amounts> = planner.rows.iter().map(|it| it.room.clone()).collect();
+        let remaining = planner.remaining(|row| row.offered && !out.get(row.at));
         let n_dims = planner.dims.len();
         let bases = std::mem::take(&mut planner.bases);
         let mut run = Self {
@@ -210,7 +202,8 @@ impl<'p, 'a> Run<'p, 'a> {
             fits: FxHashMap::default(),
             active: Vec::new(),
             least: SmallVec::from_elem(i128::MAX, n_dims),
-            rooms,
+            rooms: FxHashMap::default(),
+            filled: Bits::default(),
             offered,
             holding_back,
             added_ports: FxHashMap::default(),
@@ -353,8 +346,8 @@ impl<'p, 'a> Run<'p, 'a> {
     fn adopt_orders(&mut self) {
         let orders: Vec<Arc<NodeClaim>> = self
             .planner
-            .view
-            .unlaunched()
+            .orders
+            .iter()
             .filter(|it| !self.batch.without.contains(&it.metadata.name))
             .cloned()
             .collect();

@@ -44,6 +44,10 @@ impl Filter {
         self.terms.iter().filter(possible).map(|it| it.0)
     }
 
+    fn asks_for_hosts(&self) -> bool {
+        self.terms.iter().any(|it| it.1.is_some())
+    }
+
     fn takes(
         &self,
         set: SetId,
@@ -570,8 +574,15 @@ fn count(group: &mut Group, inverse: bool, view: &ClusterView, rows: &Rows, sets
     let key = group.identity.key;
     let name = std::sync::Arc::clone(&sets.key_of(key).name);
     let spread = group.identity.rule == Rule::Spread;
+    // Rows of one class have equal labels and taints: one of them speaks for all, unless somebody asks for hosts by name.
+    let alike = rows.looks_at(&name) && !group.identity.filter.asks_for_hosts();
     if !group.on_host {
+        let mut seen = Bits::none(rows.classes.len());
         for row in rows.iter().filter(|it| it.offered && it.has_node()) {
+            if alike && seen.get(row.class) {
+                continue;
+            }
+            seen.set(row.class);
             let Some(value) = row.value(&name) else { continue };
             if !spread || group.identity.filter.takes(row.set, row.host_name(), &row.taints, sets) {
                 let at = sets.value(key, value);
@@ -582,6 +593,8 @@ fn count(group: &mut Group, inverse: bool, view: &ClusterView, rows: &Rows, sets
     if inverse || group.identity.selector.is_none() {
         return;
     }
+    // Here the Node's own taints count, which are no part of the class.
+    let by_class = alike && !group.on_host && group.identity.filter.tolerations.is_none();
     let mut places: FxHashMap<usize, Option<usize>> = FxHashMap::default();
     for class in view.label_classes() {
         if class.by_node.is_empty()
@@ -592,7 +605,9 @@ fn count(group: &mut Group, inverse: bool, view: &ClusterView, rows: &Rows, sets
         }
         for (node, n) in &class.by_node {
             if let Some(row) = rows.by_number(*node)
-                && let Some(at) = *places.entry(row.at).or_insert_with(|| place(group, row, sets))
+                && let Some(at) = *places
+                    .entry(if by_class { row.class } else { row.at })
+                    .or_insert_with(|| place(group, row, sets))
             {
                 group.add(at, *n);
             }

@@ -154,7 +154,9 @@ impl Run<'_, '_> {
     }
 
     pub(crate) fn room_for(&self, row: usize, shape: ShapeId) -> bool {
-        let (room, requests) = (&self.rooms[row], &self.shapes[shape].requests);
+        let requests = &self.shapes[shape].requests;
+        let filled = if self.filled.get(row) { self.rooms.get(&row) } else { None };
+        let room = filled.unwrap_or(&self.planner.rows.get(row).room);
         self.active.iter().all(|dim| requests[*dim] <= room[*dim])
     }
 
@@ -264,9 +266,11 @@ impl Run<'_, '_> {
     }
 
     fn commit_row(&mut self, at: usize, shape: ShapeId, row: usize) {
+        let room = self.rooms.entry(row).or_insert_with(|| self.planner.rows.get(row).room.clone());
         for dim in &self.active {
-            self.rooms[row][*dim] -= self.shapes[shape].requests[*dim];
+            room[*dim] -= self.shapes[shape].requests[*dim];
         }
+        self.filled.set(row);
         let it = &self.shapes[shape];
         if !it.ports.is_empty() {
             self.added_ports.entry(row).or_default().extend(it.ports.iter().cloned());

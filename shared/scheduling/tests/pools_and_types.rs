@@ -863,7 +863,7 @@ fn resource_claims_are_refused() {
     assert_eq!(solution.new_claims[0].requests.get("cpu"), q("1"));
 }
 
-#[test] // scheduling appendix A, cases 1-4 and 6
+#[test] // scheduling appendix A, cases 1-6
 fn the_catalogues() {
     let f = catalogue_f(400);
     assert_eq!(f[0].allocatable().get("cpu"), q("900m"));
@@ -873,6 +873,9 @@ fn the_catalogues() {
     assert_eq!(f[4].requirements.single("size"), Some("large"));
     assert_eq!(f[3].requirements.single("size"), Some("small"));
     assert_eq!(catalogue_d()[4].requirements.single("integer"), Some("16"));
+    // Catalogue X differs in sizes and places alone.
+    let largest = Fake::new("64-cpu-128-mem", 64, 128).price();
+    assert!((largest - 20.143_895_347_2).abs() < 1e-9);
 }
 
 #[test] // B-012
