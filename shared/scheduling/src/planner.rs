@@ -346,7 +346,7 @@ impl<'a> Planner<'a> {
             .and_then(|it| it.consolidate_after.as_ref())
             .and_then(NillableDuration::get);
         let Some(after) = after.filter(|it| !it.is_zero()) else { return false };
-        let Some(initialized) = claim.condition(spokeshave_model::NodeClaim::INITIALIZED) else {
+        let Some(initialized) = claim.condition(NodeClaim::INITIALIZED) else {
             return false;
         };
         if initialized.status != spokeshave_model::ConditionStatus::True {
