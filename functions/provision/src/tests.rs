@@ -301,7 +301,7 @@ fn a_node_that_a_command_replaces_is_not_replaced_twice() {
         static_pool(&fake, 2, None);
         fixed_claim(&fake, "a", true, false);
         fixed_claim(&fake, "b", true, false);
-        let key = spokeshave_ports::StateKey::new("command", "1");
+        let key = StateKey::new("command", "1");
         record(&fake, key, json!({"stage": stage, "nodes": ["node-b"]}));
         let work = Work::new("NodePoolReady", Vec::new());
         provision_with(&fake, &work, &gates("StaticCapacity=true"));
