@@ -7,9 +7,11 @@ once, the parameters by which EKS names its images, and capacity reservations (n
 it makes what a stack has: cluster, network, queues, table and bus. TEMPLATE, as translate.py makes it of template.yaml,
 is deployed as the stack `spokeshave-prod`. When all is there, READY_FILE is written.
 
+`GET /_control/started` gives the events that rules have sent to functions since it was last asked.
 `POST /_control/no-capacity` takes a list of [instance type, zone]: EC2 has none of these from then on.
 """
 
+import copy
 import io
 import json
 import sys
@@ -26,10 +28,10 @@ for name in ["", ".validation", ".validation.exceptions"]:
 import boto3
 from moto.core.common_models import CloudFormationModel
 from moto.core.responses import ActionResult
-from moto.ec2.models import instance_types
+from moto.ec2.models import ec2_backends, instance_types
 from moto.ec2.models.fleets import Fleet
 from moto.ec2.responses.fleets import Fleets
-from moto.events.models import EventBus
+from moto.events.models import EventBus, Rule
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from moto.scheduler.models import scheduler_backends
 from moto.sqs.models import SQSBackend, sqs_backends
@@ -46,6 +48,7 @@ BUS = f"{STACK}-bus"
 no_capacity = set()
 access_entries = {}
 fleets_by_token = {}
+started = []
 
 
 def zone_of(fleet, spec):
@@ -118,6 +121,22 @@ def no_reservations(_responses):
 
 
 Fleets.describe_capacity_reservations = no_reservations
+
+
+# moto starts no functions: whoever does takes the events from here.
+send_of_moto = Rule.send_to_targets
+
+
+def send_to_targets(rule, event, *arguments, **named):
+    functions = [it for it in rule.targets if ":lambda:" in it["Arn"]]
+    if functions and rule.event_pattern.matches_event(event):
+        started.extend({"function": it["Arn"].rsplit(":", 1)[-1], "event": event} for it in functions)
+    others = copy.copy(rule)
+    others.targets = [it for it in rule.targets if it not in functions]
+    send_of_moto(others, event, *arguments, **named)
+
+
+Rule.send_to_targets = send_to_targets
 
 
 # moto does not say of a dead letter which queue it came from.
@@ -201,6 +220,10 @@ def control(app):
             no_capacity.update(tuple(it) for it in json.loads(environ["wsgi.input"].read(length)))
             start_response("204 No Content", [])
             return []
+        if environ["PATH_INFO"] == "/_control/started":
+            taken = [started.pop(0) for _ in range(len(started))]
+            start_response("200 OK", [("Content-Type", "application/json")])
+            return [json.dumps(taken, default=str).encode()]
         entries = f"/clusters/{CLUSTER}/access-entries/"
         if environ["PATH_INFO"].startswith(entries) and environ["REQUEST_METHOD"] == "GET":
             principal = urllib.parse.unquote(environ["PATH_INFO"][len(entries) :])
@@ -287,6 +310,11 @@ def seed_stack(client):
     groups = ec2.describe_security_groups()["SecurityGroups"]
     ids = [it["SubnetId"] for it in subnets] + [it["GroupId"] for it in groups]
     ec2.create_tags(Resources=ids, Tags=[{"Key": "karpenter.sh/discovery", "Value": CLUSTER}])
+
+    # moto forgets what an image is made for.
+    for architecture in ["x86_64", "arm64"]:
+        image = ec2.register_image(Name=f"end-to-end-{architecture}", RootDeviceName="/dev/xvda")["ImageId"]
+        ec2_backends[ACCOUNT][REGION].amis[image].architecture = architecture
 
     policy = {"Version": "2012-10-17", "Statement": []}
     role = client("iam").create_role(RoleName="node", AssumeRolePolicyDocument=json.dumps(policy))

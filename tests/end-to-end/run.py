@@ -17,11 +17,12 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import boto3
 import yaml
-from cluster import Kubernetes, Player
+from cluster import Kubernetes, Player, now
 from lambda_service import EventSource, Function, Killer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -64,8 +65,8 @@ class World:
             "ISOLATED_VPC": "true",
         }
         binary = str(Path(os.environ["SPOKESHAVE_FUNCTIONS"]) / concern)
-        # The bridge hands over to its successor 20 seconds before its time is up.
-        seconds = 60 if concern == "cluster-bridge" else SECONDS
+        # The bridge hands over to its successor 20 seconds before its time is up; the emulator is slow to list types.
+        seconds = 60 if concern in ("cluster-bridge", "catalog-refresh") else SECONDS
         return Function(concern, binary, variables, self.log, seconds)
 
     def begin(self):
@@ -77,7 +78,8 @@ class World:
                 if logical in self.stack:
                     url = self.url(logical)
                     attributes = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]
-                    EventSource(self.functions[concern], self.sqs, url, attributes["QueueArn"], HIDDEN, self.ended).start()
+                    hidden = HIDDEN - SECONDS + self.functions[concern].seconds
+                    EventSource(self.functions[concern], self.sqs, url, attributes["QueueArn"], hidden, self.ended).start()
         threading.Thread(target=self.schedules, daemon=True).start()
         self.killer = Killer(list(self.functions.values()), self.arguments.seed, self.faults, self.ended)
         self.killer.start()
@@ -87,19 +89,29 @@ class World:
         """The stack's schedules, quicker."""
         beat = 0
         while not self.ended.wait(1):
+            self.try_to(self.start_functions)
             if beat % 2 == 0:
                 # It finds the bridge at work, or takes over from one that was killed or whose time is up.
                 bridge = self.functions["cluster-bridge"]
                 threading.Thread(target=bridge.invoke, args=({"reason": "Schedule"},), daemon=True).start()
             for concern, seconds in [("catalog-refresh", 60), ("nodeclass", 10), ("disruption", 10), ("instance-gc", 15)]:
                 if beat % seconds == 0:
-                    body = json.dumps({"reason": "Schedule", "due": str(time.time())})
+                    body = json.dumps({"reason": "Schedule", "due": now()})
                     group = {"MessageGroupId": "pass"} if concern == "disruption" else {}
                     self.try_to(self.sqs.send_message, QueueUrl=self.url(pascal(concern) + "Queue"), MessageBody=body, **group)
             if beat % 20 == 10:
                 entry = {"Source": "spokeshave", "DetailType": "Sweep", "Detail": '{"reason":"Sweep"}', "EventBusName": self.stack["Bus"]}
                 self.try_to(self.events.put_events, Entries=[entry])
             beat += 1
+
+    def start_functions(self):
+        """Functions that rules send events to, such as the bridge's successor."""
+        with urllib.request.urlopen(os.environ["AWS_ENDPOINT_URL"] + "/_control/started", timeout=20) as answer:
+            for it in json.loads(answer.read()):
+                concern = next(name for name in CONCERNS if self.stack[pascal(name)] == it["function"])
+                # The others look into queues that are polled for them here.
+                if concern == "cluster-bridge":
+                    threading.Thread(target=self.functions[concern].invoke, args=(it["event"],), daemon=True).start()
 
     def try_to(self, call, **arguments):
         try:
@@ -133,7 +145,12 @@ class World:
             text = (ROOT / "infra" / "examples" / f"{name}.yaml").read_text(encoding="utf-8")
             # The emulator's network is tagged `prod`, and it knows no amd64 type above the fifth generation.
             text = text.replace("karpenter.sh/discovery: spokeshave", "karpenter.sh/discovery: prod").replace('["5"]', '["4"]')
+            # It has no images of EKS either.
+            text = text.replace("    - alias: al2023@latest", "    - name: end-to-end-*\n  amiFamily: AL2023")
             for manifest in yaml.safe_load_all(text):
+                if manifest["kind"] == "Job":
+                    # A node with all of its pods may be the one that is interrupted.
+                    manifest["spec"]["backoffLimit"] = 100
                 self.cluster.create(manifest)
 
     def restart_api_server(self):

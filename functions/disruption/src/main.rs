@@ -1,5 +1,8 @@
 //! The Lambda function that looks for nodes to replace or remove, and carries commands on.
 
+// A pass of a solver is one future of many: deeper than the compiler looks by itself.
+#![recursion_limit = "256"]
+
 use std::error::Error;
 
 use spokeshave_disruption_function::handle;

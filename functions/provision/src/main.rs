@@ -1,5 +1,8 @@
 //! The Lambda function that finds claims for pods that wait.
 
+// A pass of a solver is one future of many: deeper than the compiler looks by itself.
+#![recursion_limit = "256"]
+
 use std::error::Error;
 
 use spokeshave_lambda::{runtime::Startup, stack::Stack};

@@ -32,6 +32,9 @@ const RESERVE: SignedDuration = SignedDuration::from_millis(500);
 /// What `LOG_LEVEL` may say. As in Karpenter 1.x.
 const LOG_LEVELS: &[&str] = &["", "debug", "info", "error"];
 
+/// A batch being handled, without its type.
+type Handling<'a> = Pin<Box<dyn Future<Output = BatchAnswer> + 'a>>;
+
 /// What a main has before it makes clients.
 #[derive(Clone, Debug)]
 pub struct Startup {
@@ -83,7 +86,9 @@ impl Startup {
                 let has_time = || cx.deadline.duration_since(Timestamp::now()) > drain::LEAST_TIME;
                 let one = async |batch: &SqsBatch| {
                     let cx = self.begin(&event.context);
-                    self.handle(batch, &trace_id, &cx, handler).await
+                    let handling: Handling<'_> =
+                        Box::pin(self.handle(batch, &trace_id, &cx, handler));
+                    handling.await
                 };
                 let done = drain::drain(queues, &urls, self.concern, wait, has_time, one).await;
                 let answer = done.told(&cx);
@@ -97,7 +102,8 @@ impl Startup {
                     return Err(Error::from(error));
                 }
             };
-            let answer = self.handle(&batch, &trace_id, &cx, handler).await;
+            let handling: Handling<'_> = Box::pin(self.handle(&batch, &trace_id, &cx, handler));
+            let answer = handling.await;
             Ok(serde_json::to_value(answer)?)
         }))
         .await
@@ -286,7 +292,7 @@ where
 {
     let left = time_left(cx.deadline, SystemTime::now());
     // Boxed without its type: futures of futures of clients are too deep for the compiler otherwise.
-    let handling: Pin<Box<dyn Future<Output = BatchAnswer> + '_>> = Box::pin(handler(batch, cx));
+    let handling: Handling<'_> = Box::pin(handler(batch, cx));
     match tokio::time::timeout(left, caught(handling)).await {
         Ok(Ok(answer)) => Outcome::Answered(answer),
         Ok(Err(panic)) => {
