@@ -77,6 +77,10 @@ def main():
             queue = properties["Queue"].get("Fn::If", [None, properties["Queue"]])[1]["Fn::GetAtt"][0]
             kind = "fifo" if resources[queue]["Properties"].get("FifoQueue") else "standard"
             enabled = properties.get("Enabled", True)
+            if enabled == {"Fn::If": ["ShiftsZones", True, False]}:
+                # Only with zonal shifts, which are off unless asked for, is anybody in a hurry.
+                assert template["Parameters"]["EnableZonalShift"]["Default"] == "false"
+                enabled = False
             if enabled is True:
                 always.append(kind)
             elif enabled is False:
