@@ -542,3 +542,35 @@ fn an_instance_that_the_list_lacks_is_described_before_its_claim_goes() {
     world.add_json::<NodeClaim>(claim("a", "i-1"));
     assert_eq!(did(&world), ["delete NodeClaim/a"]);
 }
+
+#[test] // aws-capacity 19, case 8: the pool is gone, its instance lives
+fn an_instance_of_a_deleted_pool_is_known_by_its_claim() {
+    let world = Fake::at(now());
+    world.add_json::<NodeClaim>(claim("a", "i-1"));
+    world.instances.replace(vec![instance("i-1", 9000, &[]), instance("i-2", 9000, &[])]);
+    assert_eq!(world.object::<NodePool>("default"), None);
+    // It is listed with zone and pool like any other: the one with a claim stays, the one without goes.
+    assert_eq!(did(&world), ["terminate i-2"]);
+}
+
+#[test] // 1,000 nodes are described in no more calls than paging needs: a thousand fit on a page
+fn a_thousand_nodes_are_one_list_for_each_tag() {
+    let world = Fake::at(now());
+    let names = |n: usize| (format!("c{n}"), format!("i-{n}"));
+    for (name, id) in (0..1000).map(names) {
+        world.add_json::<NodeClaim>(claim(&name, &id));
+    }
+    let all = (0..1000).map(|n| instance(&names(n).1, 9000, &[]));
+    world.instances.replace(all.collect());
+    assert_eq!(did(&world), [""; 0]);
+    let asked = |world: &Fake| {
+        let calls = std::mem::take(&mut *world.ec2_calls.borrow_mut());
+        ["find", "describe", "status"].map(|it| calls.get(it).copied().unwrap_or(0))
+    };
+    assert_eq!(asked(&world), [2, 0, 1]);
+    // A claim without an instance, and an instance without a claim: one more look at each kind.
+    world.instances.borrow_mut()[0].id = "i-other".into();
+    world.now.set(now() + SignedDuration::from_mins(2));
+    assert_eq!(did(&world), ["delete NodeClaim/c0", "terminate i-other"]);
+    assert_eq!(asked(&world)[..2], [2, 2]);
+}

@@ -600,3 +600,35 @@ fn nodes_that_a_dead_process_left_out_are_made() {
     let calls = world.fake.calls.borrow();
     assert_eq!(calls.iter().filter(|it| it.starts_with("create Node")).count(), 2, "{calls:?}");
 }
+
+#[test] // aws-capacity 20, case 8: nobody can ask for two; a fleet's target is the number of its claims
+fn a_claim_is_one_instance() {
+    for count in [1, 2, 7] {
+        let world = World::new(count);
+        world.run().expect("it lives");
+        let targets: Vec<i64> = world.requests.borrow().iter().map(|it| it.target).collect();
+        assert_eq!(targets, [count as i64]);
+        let attempts = spokeshave_catalog::launch::attempt::PARTITION;
+        let records = world.fake.records.borrow();
+        let stored = records.iter().filter(|it| it.0.partition == attempts);
+        for (_, record) in stored {
+            let claims = record.data["claims"].as_object().map_or(0, serde_json::Map::len);
+            assert_eq!(record.data["request"]["target"], claims);
+        }
+        assert_eq!(world.alive().len(), count);
+    }
+}
+
+#[test] // aws-capacity 23, case 5: nothing is held for a class, so a deleted one has no gauge left
+fn a_deleted_class_is_measured_no_more() {
+    let world = World::new(1);
+    world.run().expect("it lives");
+    let gauge = "karpenter_ec2nodeclasses_userdata_bytes";
+    assert_eq!(world.fake.samples(gauge).len(), 1);
+    world.fake.metrics.borrow_mut().clear();
+    world.fake.objects.borrow_mut().remove("EC2NodeClass/default");
+    world.fake.add_json::<NodeClaim>(common::claim("b-0", 7, "a"));
+    world.set_now(at(30));
+    world.run().expect("it lives");
+    assert_eq!(world.fake.samples(gauge), [""; 0]);
+}

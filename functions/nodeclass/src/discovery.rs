@@ -29,6 +29,8 @@ const ALIAS_REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(24);
 pub(crate) const PLACEMENT: &str = "placement-group";
 /// The last good placement group counts for so long, as in Karpenter.
 const PLACEMENT_REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(24);
+/// A placement group is not looked up again for so long, as in Karpenter: classes that name the same one share the call.
+const PLACEMENT_READ_EVERY: SignedDuration = SignedDuration::from_mins(1);
 
 impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2, I, S, K, T> {
     pub(crate) async fn subnets(
@@ -111,6 +113,9 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
         let Some(selector) = &class.spec.placement_group_selector else { return Placement::Fine };
         let (names, ids) = selectors::placement_group(selector);
         let Some(key) = names.first().or_else(|| ids.first()) else { return Placement::Fine };
+        if self.was_just_read(key).await {
+            return Placement::Fine;
+        }
         match self.ec2.describe_placement_groups(&names, &ids).await {
             Ok(groups) => {
                 let group = resources::placement_group(groups);
@@ -142,6 +147,14 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
                 }
             }
         }
+    }
+
+    /// Whether a placement group was found less than a minute ago: its record says until when it counts.
+    async fn was_just_read(&self, key: &str) -> bool {
+        let record = self.recall(PLACEMENT, key).await.ok().flatten();
+        let counts_until = record.and_then(|it| it.expires_at);
+        let recent = PLACEMENT_REMEMBERED_FOR - PLACEMENT_READ_EVERY;
+        counts_until.is_some_and(|it| it.duration_since(self.now) > recent)
     }
 
     async fn remember_group(

@@ -733,6 +733,7 @@ fn a_placement_group_is_remembered() {
     world.run("default");
     assert_eq!(condition(&world.class(), "PlacementGroupReady"), "True PlacementGroupReady ");
     world.aws.refuse("DescribePlacementGroups", "RequestLimitExceeded");
+    world.later(60);
     world.run("default");
     assert_eq!(condition(&world.class(), "PlacementGroupReady"), "True PlacementGroupReady ");
     block_on(StateTable::remove(
@@ -748,6 +749,45 @@ fn a_placement_group_is_remembered() {
     );
     // So nothing is launched without the group.
     assert!(condition(&world.class(), "Ready").starts_with("False"));
+}
+
+#[test] // aws-capacity 11, case 4
+fn a_placement_group_is_looked_up_once_a_minute() {
+    let world = World::new();
+    world.add_class(json!({"placementGroupSelector": {"name": "pg-a"}}));
+    world.aws.add_group("pg-a");
+    world.aws.add_group("pg-b");
+    let asked = || {
+        let calls = world.aws.calls.borrow();
+        calls.iter().filter(|it| it.starts_with("DescribePlacementGroups")).count()
+    };
+    world.run("default");
+    assert_eq!(asked(), 1);
+    world.later(59);
+    world.run("default");
+    assert_eq!(asked(), 1, "within a minute");
+    assert_eq!(condition(&world.class(), "PlacementGroupReady"), "True PlacementGroupReady ");
+    world.edit_class(|class| {
+        let selector = class.spec.placement_group_selector.as_mut().expect("there");
+        selector.name = Some("pg-b".into());
+    });
+    world.run("default");
+    assert_eq!(asked(), 2, "another selector");
+    world.edit_class(|class| {
+        let selector = class.spec.placement_group_selector.as_mut().expect("there");
+        selector.name = Some("pg-a".into());
+    });
+    world.later(1);
+    world.run("default");
+    assert_eq!(asked(), 3, "a minute after the first");
+    // What was not found is looked up every time.
+    world.edit_class(|class| {
+        let selector = class.spec.placement_group_selector.as_mut().expect("there");
+        selector.name = Some("pg-c".into());
+    });
+    world.run("default");
+    world.run("default");
+    assert_eq!(asked(), 5);
 }
 
 #[test] // aws-nodeclass 31, case 1

@@ -8,6 +8,7 @@ use spokeshave_catalog::stored;
 use spokeshave_model::InstanceId;
 use spokeshave_ports::{
     AwsError, Ec2, Invocation, StateTable, When,
+    budget::{self, Bucket},
     ec2::{
         CapacityReservation, Filter, FleetAnswer, FleetRequest, Image, Instance, InstanceStatus,
         InstanceTypeInfo, LaunchTemplate, LaunchTemplateData, PlacementGroup, SecurityGroup,
@@ -20,7 +21,6 @@ use crate::{
     KEPT, Profile,
     fleet::{Fleet, Surroundings},
     records::{self, BUCKET, FLEET, INSTANCE, TEMPLATE, as_aws},
-    throttle::{self, Bucket},
 };
 
 /// Waits as long as a call takes.
@@ -85,13 +85,14 @@ impl<E: Ec2, S: StateTable> Kwok<'_, E, S> {
         if !profile.throttle {
             return Ok(());
         }
-        let (name, rate, burst) = throttle::limits(operation);
+        let limit = budget::limit(operation);
+        let name = limit.family;
         let read = records::read::<Bucket>(self.state, BUCKET, name).await;
         let (bucket, when) = match read.map_err(|it| as_aws(operation, &it))? {
             Some((bucket, version)) => (bucket, When::Version(version)),
             None => (Bucket::default(), When::Absent),
         };
-        let left = bucket.take(rate, burst, self.now);
+        let left = bucket.take(limit, self.now);
         // Somebody else took a token at the same time: that it was this one may stay open.
         if let Some(left) = left {
             let written = records::write(self.state, BUCKET, name, &left, None, when).await;

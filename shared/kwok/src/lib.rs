@@ -14,7 +14,6 @@ mod fleet;
 pub mod node;
 mod profile;
 mod records;
-mod throttle;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

@@ -93,6 +93,7 @@ impl AwsError {
                 | "EC2ThrottledException"
                 | "ProvisionedThroughputExceededException"
                 | "SlowDown"
+                | crate::budget::USED_UP
         )
     }
 
@@ -100,6 +101,8 @@ impl AwsError {
     pub fn advice(&self) -> &'static str {
         if self.is_unauthorized() {
             "allow the call to the function's role, or find the policy that denies it"
+        } else if self.code == crate::budget::USED_UP {
+            "it is tried again when the environment may make more calls"
         } else if self.is_throttled() {
             "it is tried again; if it lasts, ask AWS for a higher request quota"
         } else if self.is_retryable() {

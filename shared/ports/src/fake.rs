@@ -66,6 +66,8 @@ pub struct Fake {
     pub metrics: RefCell<Vec<Metric>>,
     /// Calls that fail, by the text that would be noted; reads are `get K/n`, `list K`, `query p`, `find`, `status`.
     pub failing: RefCell<BTreeMap<String, AwsError>>,
+    /// How often EC2 was asked for instances, by the text of the call: `find`, `describe`, `status`, ...
+    pub ec2_calls: RefCell<BTreeMap<String, usize>>,
 }
 
 impl Fake {
@@ -120,6 +122,7 @@ impl Fake {
     }
 
     fn aws(&self, call: &str) -> Result<(), AwsError> {
+        *self.ec2_calls.borrow_mut().entry(call.to_owned()).or_default() += 1;
         self.failing.borrow().get(call).map_or(Ok(()), |error| Err(error.clone()))
     }
 

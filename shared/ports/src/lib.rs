@@ -5,6 +5,8 @@
 //! signature exactly the ports that they may touch. Every call is an await point at which a process may die.
 
 pub mod aws;
+pub mod batches;
+pub mod budget;
 pub mod cluster;
 pub mod ec2;
 pub mod error;

@@ -1,6 +1,11 @@
 //! EC2's answers in the port's words. What EC2 leaves out becomes empty, zero or `None`.
 
-use aws_sdk_ec2::{operation::RequestId, operation::create_fleet::CreateFleetOutput, types};
+use aws_sdk_ec2::{
+    operation::{
+        RequestId, create_fleet::CreateFleetOutput, terminate_instances::TerminateInstancesOutput,
+    },
+    types,
+};
 use aws_smithy_types::DateTime;
 use jiff::Timestamp;
 use spokeshave_model::InstanceId;
@@ -358,6 +363,14 @@ fn fleet_error(it: types::CreateFleetError) -> FleetError {
         zone: overrides.as_ref().and_then(|it| it.availability_zone.clone()).unwrap_or_default(),
         subnet_id: overrides.and_then(|it| it.subnet_id).unwrap_or_default(),
     }
+}
+
+/// What the answer to TerminateInstances says each instance is now.
+pub fn ending(it: TerminateInstancesOutput) -> Vec<(InstanceId, String)> {
+    let state = |it: types::InstanceStateChange| {
+        Some((InstanceId(it.instance_id?), text!(it.current_state.and_then(|it| it.name))))
+    };
+    it.terminating_instances.unwrap_or_default().into_iter().filter_map(state).collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! the end; filters rather than ids are used for reading, since an unknown id makes EC2 refuse the whole call.
 
 pub mod answers;
+#[cfg(test)]
+mod paging;
 pub mod requests;
 
 use std::collections::BTreeMap;
@@ -19,19 +21,14 @@ use jiff::Timestamp;
 use spokeshave_aws::{Call, Connection};
 use spokeshave_model::InstanceId;
 use spokeshave_ports::{
-    AwsError, Ec2,
+    AwsError, Ec2, batches,
+    budget::CallBudget,
     ec2::{
         CapacityReservation, Filter, FleetAnswer, FleetRequest, Image, Instance, InstanceStatus,
         InstanceTypeInfo, LaunchTemplate, LaunchTemplateData, PlacementGroup, SecurityGroup,
         SpotPrice, Subnet, Tags, TypeOffering, Zone,
     },
 };
-
-/// Values that one filter of a call may have. Source: EC2's limit.
-const FILTER_VALUES: usize = 200;
-
-/// Ids of one TerminateInstances or CreateTags call; EC2 takes up to 1000, and refuses all for one bad id.
-const IDS: usize = 100;
 
 /// Scheduled events that make an instance unhealthy.
 const EVENT_CODES: [&str; 5] = [
@@ -42,26 +39,35 @@ const EVENT_CODES: [&str; 5] = [
     "instance-stop",
 ];
 
-/// EC2 of one region.
+/// EC2 of one region. Copies share one budget of calls: one client for each environment is enough.
 #[derive(Clone, Debug)]
 pub struct Ec2Api {
     client: Client,
+    budget: CallBudget,
 }
 
 impl Ec2Api {
     pub fn new(connection: &Connection) -> Self {
-        Self { client: Client::new(connection.config()) }
+        Self { client: Client::new(connection.config()), budget: CallBudget::default() }
     }
 
-    async fn terminate(&self, ids: &[InstanceId]) -> Result<(), AwsError> {
+    /// Takes a call out of the budget of its operation. What the SDK sends again of it is bounded by the SDK.
+    fn enter(&self, call: Call) -> Result<(), AwsError> {
+        self.budget.take(call.1, Timestamp::now())
+    }
+
+    async fn terminate(&self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, String)>, AwsError> {
         const CALL: Call = Call("ec2", "TerminateInstances");
+        self.enter(CALL)?;
         let ids = ids.iter().map(|it| it.0.clone()).collect();
         let answer = self.client.terminate_instances().set_instance_ids(Some(ids)).send().await;
-        answer.map(drop).map_err(|it| CALL.failed(it))
+        let answer = answer.map_err(|it| CALL.failed(it))?;
+        Ok(answers::ending(answer))
     }
 
     async fn statuses(&self, filters: &[Filter]) -> Result<Vec<InstanceStatus>, AwsError> {
         const CALL: Call = Call("ec2", "DescribeInstanceStatus");
+        self.enter(CALL)?;
         let request = self.client.describe_instance_status();
         let request = request.set_filters(requests::filters(filters)).max_results(1000);
         let mut pages = request.into_paginator().items().send();
@@ -89,6 +95,7 @@ macro_rules! pages {
 impl Ec2 for Ec2Api {
     async fn describe_subnets(&self, filters: &[Filter]) -> Result<Vec<Subnet>, AwsError> {
         const CALL: Call = Call("ec2", "DescribeSubnets");
+        self.enter(CALL)?;
         let request = self.client.describe_subnets().set_filters(requests::filters(filters));
         Ok(pages!(CALL, request, |it| Some(answers::subnet(it))))
     }
@@ -98,6 +105,7 @@ impl Ec2 for Ec2Api {
         filters: &[Filter],
     ) -> Result<Vec<SecurityGroup>, AwsError> {
         const CALL: Call = Call("ec2", "DescribeSecurityGroups");
+        self.enter(CALL)?;
         let request =
             self.client.describe_security_groups().set_filters(requests::filters(filters));
         Ok(pages!(CALL, request, |it| Some(answers::security_group(it))))
@@ -110,6 +118,7 @@ impl Ec2 for Ec2Api {
         filters: &[Filter],
     ) -> Result<Vec<Image>, AwsError> {
         const CALL: Call = Call("ec2", "DescribeImages");
+        self.enter(CALL)?;
         // Ids go into a filter: one that is unknown is no error then.
         let mut filters = filters.to_vec();
         if !ids.is_empty() {
@@ -127,6 +136,7 @@ impl Ec2 for Ec2Api {
 
     async fn describe_zones(&self) -> Result<Vec<Zone>, AwsError> {
         const CALL: Call = Call("ec2", "DescribeAvailabilityZones");
+        self.enter(CALL)?;
         let answer = self.client.describe_availability_zones().send().await;
         let answer = answer.map_err(|it| CALL.failed(it))?;
         Ok(answer.availability_zones.unwrap_or_default().into_iter().map(answers::zone).collect())
@@ -134,6 +144,7 @@ impl Ec2 for Ec2Api {
 
     async fn describe_instance_types(&self) -> Result<Vec<InstanceTypeInfo>, AwsError> {
         const CALL: Call = Call("ec2", "DescribeInstanceTypes");
+        self.enter(CALL)?;
         let filters = [
             Filter::new("supported-virtualization-type", &["hvm"]),
             Filter::new("processor-info.supported-architecture", &["x86_64", "arm64"]),
@@ -145,6 +156,7 @@ impl Ec2 for Ec2Api {
 
     async fn describe_instance_type_offerings(&self) -> Result<Vec<TypeOffering>, AwsError> {
         const CALL: Call = Call("ec2", "DescribeInstanceTypeOfferings");
+        self.enter(CALL)?;
         let request = self.client.describe_instance_type_offerings();
         let request = request.location_type(LocationType::AvailabilityZone).max_results(1000);
         Ok(pages!(CALL, request, |it| Some(answers::type_offering(it))))
@@ -152,6 +164,7 @@ impl Ec2 for Ec2Api {
 
     async fn describe_spot_prices(&self) -> Result<Vec<SpotPrice>, AwsError> {
         const CALL: Call = Call("ec2", "DescribeSpotPriceHistory");
+        self.enter(CALL)?;
         let request = self
             .client
             .describe_spot_price_history()
@@ -168,6 +181,7 @@ impl Ec2 for Ec2Api {
         filters: &[Filter],
     ) -> Result<Vec<CapacityReservation>, AwsError> {
         const CALL: Call = Call("ec2", "DescribeCapacityReservations");
+        self.enter(CALL)?;
         let request = self
             .client
             .describe_capacity_reservations()
@@ -182,6 +196,7 @@ impl Ec2 for Ec2Api {
         ids: &[String],
     ) -> Result<Vec<PlacementGroup>, AwsError> {
         const CALL: Call = Call("ec2", "DescribePlacementGroups");
+        self.enter(CALL)?;
         let request = self.client.describe_placement_groups();
         let request = request.set_group_names(some(names)).set_group_ids(some(ids));
         let answer = request.send().await.map_err(|it| CALL.failed(it))?;
@@ -191,6 +206,7 @@ impl Ec2 for Ec2Api {
 
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, AwsError> {
         const CALL: Call = Call("ec2", "CreateFleet");
+        self.enter(CALL)?;
         let answer = requests::fleet(request).send_with(&self.client).await;
         let answer = answer.map_err(|it| CALL.failed(it))?;
         Ok(answers::fleet(answer))
@@ -204,6 +220,7 @@ impl Ec2 for Ec2Api {
         tags: &Tags,
     ) -> Result<(), AwsError> {
         const CALL: Call = Call("ec2", "RunInstances");
+        self.enter(CALL)?;
         let template = LaunchTemplateSpecification::builder()
             .launch_template_name(launch_template)
             .version("$Latest")
@@ -228,19 +245,19 @@ impl Ec2 for Ec2Api {
     }
 
     async fn describe_instances(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, AwsError> {
-        let mut found = Vec::new();
-        for ids in ids.chunks(FILTER_VALUES) {
+        batches::describe(ids, async |ids: &[InstanceId]| {
             let values = ids.iter().map(|it| it.0.clone()).collect();
             let filter = Filter { name: "instance-id".into(), values };
-            found.extend(self.find_instances(&[filter]).await?);
-        }
-        Ok(found)
+            self.find_instances(&[filter]).await
+        })
+        .await
     }
 
     async fn find_instances(&self, filters: &[Filter]) -> Result<Vec<Instance>, AwsError> {
         const CALL: Call = Call("ec2", "DescribeInstances");
+        self.enter(CALL)?;
         let request = self.client.describe_instances();
-        let request = request.set_filters(requests::filters(filters)).max_results(1000);
+        let request = request.set_filters(requests::filters(filters)).max_results(batches::PAGE);
         Ok(pages!(CALL, request, |it: aws_sdk_ec2::types::Reservation| {
             it.instances.unwrap_or_default().into_iter().map(answers::instance)
         }))
@@ -261,8 +278,9 @@ impl Ec2 for Ec2Api {
             keep(self.statuses(&[Filter::new("system-status.status", &["impaired"])]).await?);
             keep(self.statuses(&[Filter::new("event.code", &EVENT_CODES)]).await?);
         }
-        for ids in ids.chunks(FILTER_VALUES) {
+        for ids in ids.chunks(batches::FILTER_VALUES) {
             const CALL: Call = Call("ec2", "DescribeInstanceStatus");
+            self.enter(CALL)?;
             let ids = ids.iter().map(|it| it.0.clone()).collect();
             let request = self.client.describe_instance_status().set_instance_ids(Some(ids));
             keep(pages!(CALL, request, |it| Some(answers::instance_status(it))));
@@ -271,26 +289,13 @@ impl Ec2 for Ec2Api {
     }
 
     async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<(), AwsError> {
-        for ids in ids.chunks(IDS) {
-            // One bad or protected instance fails the call for all: then each by itself, and the first error counts.
-            if self.terminate(ids).await.is_ok() {
-                continue;
-            }
-            let mut first = Ok(());
-            for id in ids {
-                match self.terminate(std::slice::from_ref(id)).await {
-                    Err(error) if !error.is_not_found() && first.is_ok() => first = Err(error),
-                    _ => {}
-                }
-            }
-            first?;
-        }
-        Ok(())
+        batches::terminate(ids, async |ids: &[InstanceId]| self.terminate(ids).await).await
     }
 
     async fn create_tags(&self, ids: &[String], tags: &Tags) -> Result<(), AwsError> {
         const CALL: Call = Call("ec2", "CreateTags");
-        for ids in ids.chunks(IDS) {
+        for ids in ids.chunks(batches::IDS) {
+            self.enter(CALL)?;
             let request = self.client.create_tags().set_resources(Some(ids.to_vec()));
             let answer = request.set_tags(Some(requests::tags(tags))).send().await;
             answer.map_err(|it| CALL.failed(it))?;
@@ -303,6 +308,7 @@ impl Ec2 for Ec2Api {
         filters: &[Filter],
     ) -> Result<Vec<LaunchTemplate>, AwsError> {
         const CALL: Call = Call("ec2", "DescribeLaunchTemplates");
+        self.enter(CALL)?;
         let request = self.client.describe_launch_templates();
         let request = request.set_filters(requests::filters(filters)).max_results(200);
         Ok(pages!(CALL, request, |it| Some(answers::launch_template(it))))
@@ -321,6 +327,7 @@ impl Ec2 for Ec2Api {
         dry_run: bool,
     ) -> Result<LaunchTemplate, AwsError> {
         const CALL: Call = Call("ec2", "CreateLaunchTemplate");
+        self.enter(CALL)?;
         let request = self
             .client
             .create_launch_template()
@@ -337,6 +344,7 @@ impl Ec2 for Ec2Api {
 
     async fn delete_launch_template(&self, name: &str) -> Result<(), AwsError> {
         const CALL: Call = Call("ec2", "DeleteLaunchTemplate");
+        self.enter(CALL)?;
         let request = self.client.delete_launch_template().launch_template_name(name);
         match request.send().await.map_err(|it| CALL.failed(it)) {
             Err(error) if !error.is_not_found() => Err(error),
