@@ -46,6 +46,7 @@ PROD = {"clusterName": "prod"}
 ACCEPTED = {
     "without the bridge": {"settings": PROD},
     "with the bridge": {"settings": PROD, "bridge": BRIDGE},
+    "with nodes that are made up": {"settings": PROD, "kwok": {"enabled": True}},
     "with every option": {"settings": PROD, "bridge": EVERY_OPTION},
 }
 # Values and what the refusal must say.
@@ -58,6 +59,7 @@ REFUSED = {
     "an unknown setting": ({"settings": {**PROD, "cluster": "prod"}}, "'cluster' not allowed"),
     "an unknown value": ({"settings": PROD, "brigde": {}}, "'brigde' not allowed"),
     "an unknown option": ({"settings": PROD, "bridge": {"on": True}}, "'on' not allowed"),
+    "an unknown option of kwok": ({"settings": PROD, "kwok": {"on": True}}, "'on' not allowed"),
     "an unknown level": ({"settings": PROD, "bridge": {"logLevel": "all"}}, "/bridge/logLevel"),
     "no duration": ({"settings": PROD, "bridge": {"batchIdleDuration": "1"}}, "/bridge/batchIdleDuration"),
     **{

@@ -11,8 +11,10 @@
 mod health;
 mod sweep;
 
+use spokeshave_kwok::interrupt::interrupt;
 use spokeshave_lambda::{BatchAnswer, SqsBatch, SqsRecord, batch::stand_by};
-use spokeshave_ports::{Cluster, Ec2, Invocation, Queues, StateTable};
+use spokeshave_model::NodeClaim;
+use spokeshave_ports::{Cluster, Decision, Ec2, Invocation, Queues, Selector, StateTable, chain};
 
 pub use sweep::{Claim, LAUNCH_TIMEOUT, MIN_AGE, MIN_AGE_UNNAMED, Verdict, instance_verdict};
 
@@ -35,11 +37,37 @@ pub async fn handle(
     }
     let swept = sweep::run(cluster, ec2, state, cx).await;
     let polled = health::run(cluster, ec2, state, queues, cx).await;
-    if swept.is_err() || polled.is_err() {
+    let interrupted = interrupt_on_demand(cluster, ec2, state, queues, cx).await;
+    if swept.is_err() || polled.is_err() || interrupted.is_err() {
         // One message is enough to come back.
         readable.first().into_iter().for_each(|it| answer.retry(it));
     }
     answer
+}
+
+/// KWOK mode: interrupts the instances whose claim or Node asks for it.
+async fn interrupt_on_demand(
+    cluster: &impl Cluster,
+    ec2: &impl Ec2,
+    state: &impl StateTable,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) -> Result<(), TryAgain> {
+    if cx.settings.ec2_mode != "kwok" {
+        return Ok(());
+    }
+    let done = match cluster.list::<NodeClaim>(&Selector::all()).await {
+        Ok(claims) => {
+            let claims = claims.iter().map(AsRef::as_ref);
+            interrupt(claims, cluster, ec2, state, queues, cx).await
+        }
+        Err(error) => Err(error.into()),
+    };
+    done.map_err(|error| {
+        let decision = Decision::new("retry", "NodeClaim/all", chain(&error)).caused_by(&error);
+        cx.decide(decision.as_error());
+        TryAgain
+    })
 }
 
 /// Something may pass by itself: come back. What was wrong is recorded already.

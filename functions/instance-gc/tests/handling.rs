@@ -574,3 +574,63 @@ fn a_thousand_nodes_are_one_list_for_each_tag() {
     assert_eq!(did(&world), ["delete NodeClaim/c0", "terminate i-other"]);
     assert_eq!(asked(&world)[..2], [2, 2]);
 }
+
+#[test] // KWOK mode: an interruption on demand
+fn a_made_up_spot_instance_is_interrupted_when_an_annotation_asks() {
+    let made_up = |name: &str, capacity_type: &str, asks: Option<&str>| {
+        let id = format!("i-{name}");
+        let mut claim = claim(name, &id);
+        claim["status"]["providerID"] = json!(format!("kwok-aws:///eu-west-1a/{id}"));
+        claim["metadata"]["labels"]["karpenter.sh/capacity-type"] = json!(capacity_type);
+        if let Some(asks) = asks {
+            claim["metadata"]["annotations"] = json!({"spokeshave.dev/interrupt": asks});
+        }
+        (claim, instance(&id, 900, &[]))
+    };
+    let all = [
+        made_up("asked", "spot", Some("spot")),
+        made_up("demand", "on-demand", Some("spot")),
+        made_up("other", "spot", Some("reboot")),
+        made_up("silent", "spot", None),
+        made_up("node", "spot", None),
+    ];
+    let world = Fake::at(now());
+    for (claim, instance) in all {
+        world.add_json::<NodeClaim>(claim);
+        world.instances.borrow_mut().push(instance);
+    }
+    world.add_json::<Node>(json!({"metadata": {"name": "kwok-i-node", "uid": "n",
+            "annotations": {"spokeshave.dev/interrupt": "spot"}}}));
+    // Where instances are real, the annotation means nothing.
+    run(&world);
+    assert!(world.sent.borrow().is_empty());
+    let kwok = || Settings { ec2_mode: "kwok".into(), ..Settings::default() };
+    world.decisions.borrow_mut().clear();
+    let (again, calls) = run_with(&world, kwok());
+    assert!(!again && !calls.iter().any(|it| it.starts_with("terminate")), "{calls:?}");
+    let sent = std::mem::take(&mut *world.sent.borrow_mut());
+    let warned: Vec<_> =
+        sent.iter().map(|it| it.1.payload["detail"]["instance-id"].clone()).collect();
+    assert_eq!(warned, ["i-asked", "i-node"]);
+    assert!(sent.iter().all(|it| it.0 == Concern::Interruption));
+    assert_eq!(sent[0].1.payload["detail-type"], "EC2 Spot Instance Interruption Warning");
+    let refused: Vec<String> = {
+        let decisions = world.decisions.borrow();
+        decisions.iter().filter(|it| it.error).map(|it| it.reason.clone()).collect()
+    };
+    assert_eq!(
+        refused,
+        [
+            "spokeshave.dev/interrupt is for spot instances; this one is not",
+            "spokeshave.dev/interrupt is \"reboot\"; the only interruption is spot"
+        ]
+    );
+    // Warned of once; two minutes later the instance ends, as EC2 would take it.
+    world.now.set(now() + SignedDuration::from_secs(119));
+    let (_, calls) = run_with(&world, kwok());
+    assert!(world.sent.borrow().is_empty() && !calls.iter().any(|it| it.starts_with("terminate")));
+    world.now.set(now() + SignedDuration::from_secs(120));
+    let (_, calls) = run_with(&world, kwok());
+    let ended: Vec<&String> = calls.iter().filter(|it| it.starts_with("terminate")).collect();
+    assert_eq!(ended, ["terminate i-asked", "terminate i-node"]);
+}

@@ -36,6 +36,9 @@ const EVENT_DEDUPE: SignedDuration = SignedDuration::from_mins(2);
 /// Partition of the state table: offerings of which a rebalance recommendation was acted on lately.
 const RECOMMENDED: &str = "rebalance";
 
+/// Reason of work that carries an event as EventBridge words it: an interruption that was asked for in KWOK mode.
+const MADE_UP: &str = "MadeUpInterruption";
+
 /// Reads a message: one of EventBridge, or work of our own.
 fn read(record: &SqsRecord) -> Result<Message, Malformed> {
     if record.body.contains(status::WORK_REASON)
@@ -43,6 +46,12 @@ fn read(record: &SqsRecord) -> Result<Message, Malformed> {
         && work.reason == status::WORK_REASON
     {
         return Ok(status::from_payload(&work.payload));
+    }
+    if record.body.contains(MADE_UP)
+        && let Ok(work) = record.work()
+        && work.reason == MADE_UP
+    {
+        return parse(&work.payload.to_string());
     }
     parse(&record.body)
 }

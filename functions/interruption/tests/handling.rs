@@ -264,6 +264,24 @@ fn unhealthy_instances() {
     assert_eq!(reasons, ["system_status"]);
 }
 
+#[test] // KWOK mode: an interruption that was asked for reads like EC2's own
+fn made_up_interruptions() {
+    let world = Fake::at(now());
+    add_claim(&world, "a", 1);
+    let event = |payload: Value| json!({"reason": "MadeUpInterruption", "payload": payload});
+    let warning = json!({"version": "0", "id": "kwok-1", "source": "aws.ec2", "account": "123456789012",
+        "detail-type": "EC2 Spot Instance Interruption Warning", "region": "us-west-2",
+        "time": "2026-03-02T08:00:00Z",
+        "detail": {"instance-id": instance(1), "instance-action": "terminate"}});
+    let bodies = [event(warning).to_string(), event(json!(7)).to_string()];
+    assert_eq!(handle_batch(&world, &batch(&bodies)), [""; 0]);
+    let offering = "write unavailable/spot:m5.large:us-west-2a";
+    let expected = [offering, "write unavailable-sequence/all", "delete NodeClaim/a"];
+    assert_eq!(*world.calls.borrow(), expected);
+    // What it carries is dropped when it is no event.
+    assert!(world.decisions.borrow().iter().any(|it| it.action == "drop" && it.error));
+}
+
 #[test]
 fn a_failed_annotation_keeps_the_claim_for_the_next_try() {
     let world = Fake::at(now());

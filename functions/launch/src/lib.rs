@@ -16,7 +16,10 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_catalog::launch::attempt;
-use spokeshave_kwok::node::JoinError;
+use spokeshave_kwok::{
+    node::{self, JoinError},
+    player,
+};
 use spokeshave_lambda::{
     BatchAnswer, SqsBatch,
     batch::{Item, stand_by},
@@ -153,10 +156,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             return Ok(claims.map(|it| it.name.clone()).collect());
         }
         let claims = self.cluster.list::<NodeClaim>(&Selector::all()).await?;
-        let waits_for_node = |it: &NodeClaim| {
-            spokeshave_kwok::node::is_made_up(it) && !it.is_true(NodeClaim::REGISTERED)
-        };
-        let open = claims.iter().filter(|it| is_open(it) || waits_for_node(it));
+        let open = claims.iter().filter(|it| is_open(it) || node::is_made_up(it));
         Ok(open.map(|it| it.metadata.name.clone()).collect())
     }
 
@@ -182,8 +182,8 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                         None => fresh.push(claim),
                     },
                 },
-                Ok(Some(claim)) if spokeshave_kwok::node::is_made_up(&claim) => {
-                    results.insert(name.clone(), self.join(&claim).await);
+                Ok(Some(claim)) if node::is_made_up(&claim) => {
+                    results.insert(name.clone(), self.make_up(&claim).await);
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -225,9 +225,14 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         results
     }
 
-    /// Makes the Node of a made-up instance once it has booted.
-    async fn join(&self, claim: &NodeClaim) -> Next {
-        match spokeshave_kwok::node::join(self.cluster, self.ec2, claim, self.cx.now).await {
+    /// Makes the Node of a made-up instance once it has booted, and is its kubelet from there on.
+    async fn make_up(&self, claim: &NodeClaim) -> Next {
+        let now = self.cx.now;
+        let next = match node::join(self.cluster, self.ec2, claim, now).await {
+            Ok(None) => player::play(self.cluster, self.ec2, claim, now).await,
+            waits_or_failed => waits_or_failed,
+        };
+        match next {
             Ok(Some(at)) => Next::At(at),
             Ok(None) => Next::Done,
             Err(error) => {

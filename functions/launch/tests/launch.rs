@@ -5,7 +5,7 @@ mod common;
 use common::{Script, World, at, error, ice};
 use serde_json::json;
 use spokeshave_kwok::{Kwok, Profile};
-use spokeshave_model::{ConditionStatus, NodeClaim, conditions, labels};
+use spokeshave_model::{ConditionStatus, NodeClaim, conditions, core::Node, labels};
 use spokeshave_ports::{Concern, StateKey, ec2::Subnet, fake::block_on};
 
 fn ready(
@@ -473,8 +473,12 @@ fn made_up_instances_become_nodes() {
     assert!(claim.is_true(NodeClaim::LAUNCHED));
     assert!(claim.status.provider_id.0.starts_with("kwok-aws:///us-west-2a/i-"));
     assert_eq!((run(1, &["a-0", "a-1"]), nodes()), (vec![(2, 29)], 0));
-    assert_eq!((run(30, &["a-0", "a-1"]), nodes()), (vec![], 2));
+    // From here on each is looked after as a kubelet would, by one chain of wake-ups.
+    assert_eq!((run(30, &["a-0", "a-1"]), nodes()), (vec![(2, 10)], 2));
     assert_eq!((run(31, &["a-0", "a-1"]), nodes()), (vec![], 2));
+    assert_eq!((run(40, &["a-0", "a-1"]), nodes()), (vec![(2, 10)], 2));
+    let name = format!("kwok-{}", claim.status.provider_id.instance_id().expect("there"));
+    assert!(world.fake.object::<Node>(&name).expect("there").is_ready());
     // Nothing was bought.
     assert!(world.alive().is_empty());
 }

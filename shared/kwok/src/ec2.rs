@@ -69,6 +69,8 @@ struct Template {
     data: LaunchTemplateData,
 }
 
+/// So many instances are read one by one; more are cheaper to pick from all.
+const BY_RECORD: usize = 8;
 const NO_TEMPLATE: &str = "InvalidLaunchTemplateName.NotFoundException";
 
 fn dry_run(operation: &'static str) -> AwsError {
@@ -267,8 +269,23 @@ impl<E: Ec2, S: StateTable> Ec2 for Kwok<'_, E, S> {
 
     async fn describe_instances(&self, ids: &[InstanceId]) -> Result<Vec<Instance>, AwsError> {
         let Some(profile) = self.profile else { return self.real.describe_instances(ids).await };
-        self.enter(profile, "DescribeInstances").await?;
-        Ok(self.instances().await?.into_iter().filter(|it| ids.contains(&it.id)).collect())
+        const CALL: &str = "DescribeInstances";
+        self.enter(profile, CALL).await?;
+        if ids.len() > BY_RECORD {
+            return Ok(self
+                .instances()
+                .await?
+                .into_iter()
+                .filter(|it| ids.contains(&it.id))
+                .collect());
+        }
+        let mut found = Vec::new();
+        for id in ids {
+            let read = records::read::<Instance>(self.state, INSTANCE, id.as_str()).await;
+            let read = read.map_err(|it| as_aws(CALL, &it))?;
+            found.extend(read.map(|it| it.0).filter(|it| it.state != "terminated"));
+        }
+        Ok(found)
     }
 
     async fn find_instances(&self, filters: &[Filter]) -> Result<Vec<Instance>, AwsError> {

@@ -4,14 +4,16 @@
 //! [`Kwok`] stands before a real EC2: calls that only read the account go through, calls that launch, list, tag or end
 //! instances and launch templates work on records of the state table. [`node::join`] makes the Node object of a
 //! launched claim once its instance has had time to boot. Nodes become Ready and pods run where a KWOK controller looks
-//! after Nodes with the annotation `kwok.x-k8s.io/node: fake`.
+//! after Nodes with the annotation `kwok.x-k8s.io/node: fake`; else [`player`] does what a kubelet would.
 //!
-//! A spot interruption is put on the interruption queue as EC2 would word it ([`interruption`]): all that follows is
-//! ours. Does no I/O but through the ports it is handed, and reads no clock.
+//! A spot interruption is put on the interruption queue as EC2 would word it ([`interruption`]), when an annotation asks
+//! for it ([`interrupt`]): all that follows is ours. Does no I/O but through the ports it is handed, and reads no clock.
 
 mod ec2;
 mod fleet;
+pub mod interrupt;
 pub mod node;
+pub mod player;
 mod profile;
 mod records;
 

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{
-    Kind, NodeClaim, ObjectKey, Taint, TaintEffect,
+    InstanceId, Kind, NodeClaim, ObjectKey, Taint, TaintEffect,
     core::{Node, NodeSpec, NodeStatus},
     labels,
 };
@@ -38,12 +38,17 @@ pub fn is_made_up(claim: &NodeClaim) -> bool {
     claim.status.provider_id.0.starts_with("kwok-aws:///")
 }
 
+/// Name of the Node of an instance.
+pub(crate) fn name(id: &InstanceId) -> String {
+    format!("kwok-{id}")
+}
+
 /// The Node that the machine of a launched claim would register, `None` before it has one.
 ///
 /// DIFFERENCE: Karpenter's fabricated Nodes are on-demand and of no pool whatever was launched.
 pub fn of(claim: &NodeClaim) -> Option<Node> {
     let id = claim.status.provider_id.instance_id().filter(|_| is_made_up(claim))?;
-    let name = format!("kwok-{id}");
+    let name = name(&id);
     let mut node = Node {
         spec: NodeSpec {
             provider_id: claim.status.provider_id.clone(),
