@@ -282,3 +282,25 @@ fn unusable_calls_name_the_file() {
     let (status, text) = run_as(Format::Json, &[&path, "--cluster", &cluster]);
     assert!(status.is_err() && text.is_empty(), "if one input is unusable, nothing is judged");
 }
+
+#[test] // nodeclass 30, cases 1, 2, 5 and 6
+fn lifecycle_hooks_are_acted_on_where_they_are_asked_for() {
+    let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "g"},
+        "spec": {"providerID": "aws:///us-west-2b/i-0c3d4e5f607182930"}}"#;
+    let cluster = file("group.json", node);
+    let terminate = events("aws/asg-terminate-lifecycle-action.json");
+    let own = events("aws/asg-direct-sqs-body.json");
+    let (launch, test) =
+        (events("aws/asg-launch-lifecycle-action.json"), events("aws/asg-test-notification.json"));
+    let files = [&*terminate, &own, &launch, &test];
+    let off = rows(&[&files[..], &["--cluster", &cluster]].concat());
+    assert_eq!(shapes(&off), ["0 NoOp [] "; 4]);
+    let on = ["--set", "SPOKESHAVE_LIFECYCLE_HOOKS=true"];
+    let rows_on = rows(&[&files[..], &on, &["--cluster", &cluster]].concat());
+    let drained = "0 LifecycleAction [i-0c3d4e5f607182930] DrainNode(Node/g)";
+    assert_eq!(shapes(&rows_on), [drained, drained, "0 NoOp [] ", "0 NoOp [] "]);
+    let detail = &rows_on[0]["actions"][0]["detail"];
+    assert_eq!(detail, "then CONTINUE for mng-system/drain-first");
+    let elsewhere = rows(&[&files[..1], &on].concat());
+    assert_eq!(shapes(&elsewhere), ["0 LifecycleAction [i-0c3d4e5f607182930] "]);
+}

@@ -131,6 +131,14 @@ fn aws_events_go_to_the_interruption_queue() {
             ]),
         ),
         ("InstanceStateChangeRule", state_change),
+        (
+            // aws-nodeclass 30: only where that is asked for.
+            "LifecycleHookRule",
+            json!({
+                "source": ["aws.autoscaling"],
+                "detail-type": ["EC2 Instance-terminate Lifecycle Action"],
+            }),
+        ),
         ("RebalanceRule", ec2(&["EC2 Instance Rebalance Recommendation"])),
         (
             "ScheduledChangeRule",
@@ -194,6 +202,8 @@ fn the_queue_gets_the_events_that_are_acted_on() {
         ("capacity-reservation-interruption-older-name", false, true),
         ("capacity-block-expiration", false, true),
         ("unknown-detail-type", false, false),
+        ("asg-terminate-lifecycle-action", false, true),
+        ("asg-launch-lifecycle-action", false, false),
     ] {
         let path = format!("{}/../events/aws/{sample}.json", env!("CARGO_MANIFEST_DIR"));
         let event: Value =
@@ -608,13 +618,16 @@ fn an_existing_interruption_queue_is_taken_over() {
         .filter(|(_, it)| it["Condition"] == "MakesInterruptionQueue")
         .map(|(name, _)| name.as_str())
         .collect();
+    // The one for lifecycle hooks has to be asked for besides.
+    let hooks = &raw["Resources"]["LifecycleHookRule"]["Condition"];
+    assert_eq!(raw["Conditions"][hooks.as_str().expect("a name")][0], "MakesInterruptionQueue");
     // A queue that exists has its rules.
     let mut expected: BTreeSet<&str> = BTreeSet::from(["InterruptionQueue"]);
     let rules = resources(&raw, "AWS::Events::Rule");
     expected.extend(
         rules
             .iter()
-            .filter(|(_, it)| it.get("EventBusName").is_none())
+            .filter(|(name, it)| it.get("EventBusName").is_none() && name != "LifecycleHookRule")
             .map(|(name, _)| name.as_str()),
     );
     assert_eq!(conditional, expected);

@@ -6,13 +6,16 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use spokeshave_interruption::{
-    Action, ClaimView, InterruptionEvent, Kind, Message, NodeView, View, decide, parse,
+    Action, ClaimView, InterruptionEvent, Kind, Message, NodeView, View, decide,
+    hooks::{self, Hook},
+    parse,
 };
 use spokeshave_model::InstanceId;
 
 use crate::{
     ExitStatus, Failure, Output,
     input::{self, ClusterInput},
+    settings::SettingsArgs,
 };
 
 #[derive(Debug, clap::Args)]
@@ -34,6 +37,9 @@ pub struct Args {
     /// The time to judge at (RFC 3339) instead of the present
     #[arg(long, value_name = "TIME")]
     now: Option<Timestamp>,
+
+    #[command(flatten)]
+    settings: SettingsArgs,
 }
 
 /// One record: one message and what follows from it.
@@ -77,11 +83,17 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
     let now = args.now.unwrap_or_else(Timestamp::now);
     let cluster = input::load_cluster(&args.cluster)?;
     let view = view(&cluster);
+    let takes_hooks = args.settings.settings()?.lifecycle_hooks;
     let mut rows = Vec::new();
     for file in input::sources(&args.files)? {
         let text = read(&file)?;
         for (record, body) in bodies(&text).into_iter().enumerate() {
-            rows.push(judge(&file, record, body.as_deref(), &view, now));
+            let body = body.as_deref();
+            let hook = body.filter(|_| takes_hooks).and_then(hooks::parse);
+            rows.push(match hook {
+                Some(hook) => judge_hook(&file, record, hook, &view),
+                None => judge(&file, record, body, &view, now),
+            });
         }
     }
     if out.is_json() {
@@ -166,6 +178,25 @@ fn judge(file: &str, record: usize, body: Option<&str>, view: &View, now: Timest
     let actions = decide(&message, view, now).iter().map(action_row).collect();
     let Message { kind, instance_ids, .. } = message;
     row(kind_name(kind), instance_ids, actions, None)
+}
+
+/// What is done about a lifecycle hook, where they are taken on.
+fn judge_hook(file: &str, record: usize, hook: Hook, view: &View) -> Row {
+    let drain = |node: &NodeView| ActionRow {
+        action: "DrainNode",
+        object: format!("Node/{}", node.name),
+        detail: format!("then CONTINUE for {}/{}", hook.group, hook.name),
+    };
+    let actions = view.claimless_node_of(&hook.instance_id).map(drain).into_iter().collect();
+    Row {
+        file: file.to_owned(),
+        record,
+        kind: "LifecycleAction",
+        instance_ids: vec![hook.instance_id],
+        actions,
+        delete_message: true,
+        error: None,
+    }
 }
 
 /// The kind as the command calls it.

@@ -54,7 +54,7 @@ impl Functions for AllFunctions {
                     spokeshave_disruption_function::handle(&batch, it, it, it, it, &cx).await
                 }
                 Concern::Termination => {
-                    spokeshave_termination_function::handle(&batch, it, it, it, it, &cx).await
+                    spokeshave_termination_function::handle(&batch, it, it, it, it, it, &cx).await
                 }
                 Concern::Nodeclass => {
                     spokeshave_nodeclass_function::handle(&batch, it, it, it, it, it, it, it, &cx)

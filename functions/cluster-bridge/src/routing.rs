@@ -325,7 +325,7 @@ impl Bridge {
             self.disruption_due(node, now);
             return;
         };
-        self.nodes.insert(new.name().to_owned(), new.metadata.deleting());
+        self.nodes.insert(new.name().to_owned(), is_draining(new));
         let same = old.is_some_and(|old| {
             meaning(&old.metadata) == meaning(&new.metadata)
                 && old.spec == new.spec
@@ -597,6 +597,13 @@ fn for_lifecycle(claim: &NodeClaim) -> impl PartialEq + use<> {
 fn is_tagged(claim: &NodeClaim) -> bool {
     let done = |key: &str| claim.metadata.annotation(key) == Some("true");
     done(labels::TAGGED) && done(labels::CLUSTER_NAME_TAGGED)
+}
+
+/// Whether termination waits for its pods: it is being deleted, or is not ours and has our taint, as a node has whose
+/// Auto Scaling group lets it go.
+fn is_draining(node: &Node) -> bool {
+    let is_ours = node.metadata.label(labels::NODEPOOL).is_some();
+    node.metadata.deleting() || (!is_ours && is_disrupted(node))
 }
 
 fn is_disrupted(node: &Node) -> bool {

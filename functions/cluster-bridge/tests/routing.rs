@@ -206,6 +206,16 @@ fn drains_are_told_only_of_nodes_that_may_be_draining() {
     news(&mut bridge, &change::<Node>(&node(), &json!({}), &deleting));
     let texts = news(&mut bridge, &change::<Pod>(&pod(), &bound, &json!(null)));
     assert!(texts.contains(&"DrainProgressed Node/ip-1".to_owned()), "{texts:?}");
+    // A node of an Auto Scaling group that lets it go (aws-nodeclass 30) is drained without being deleted.
+    let group = json!({"metadata": {"labels": null}});
+    let taint = json!({"key": "karpenter.sh/disrupted", "effect": "NoSchedule"});
+    let mut leaving = group.clone();
+    apply_merge_patch(&mut leaving, &json!({"spec": {"taints": [taint]}}));
+    for (old, new, expected) in [(&json!({}), &group, false), (&group, &leaving, true)] {
+        news(&mut bridge, &change::<Node>(&node(), old, new));
+        let texts = news(&mut bridge, &change::<Pod>(&pod(), &bound, &json!(null)));
+        assert_eq!(texts.contains(&"DrainProgressed Node/ip-1".to_owned()), expected, "{texts:?}");
+    }
     let attachment =
         json!({"metadata": {"name": "va"}, "spec": {"nodeName": "ip-1", "attacher": "ebs"}});
     let gone = change::<VolumeAttachment>(&attachment, &json!({}), &json!(null));

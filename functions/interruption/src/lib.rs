@@ -7,6 +7,8 @@
 //! A message fails alone: it is delivered again when a write for one of its claims failed. A body that cannot be read
 //! is recorded and dropped, since trying again does not help.
 
+mod hooks;
+
 use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
@@ -16,7 +18,7 @@ use spokeshave_catalog::{
 };
 use spokeshave_interruption::{
     Action, ClaimView, Kind, Malformed, Message, NodeView, RECOMMENDATION_HOLDS_FOR, View, decide,
-    parse, status,
+    hooks::Hook, parse, status,
 };
 use spokeshave_lambda::{
     BatchAnswer, SqsBatch, SqsRecord,
@@ -76,9 +78,19 @@ pub async fn handle(
         }
     }
     let mut messages: Vec<(&SqsRecord, Message)> = Vec::new();
+    let mut held: Vec<(&SqsRecord, Hook)> = Vec::new();
     for record in &batch.records {
         match read(record) {
             Ok(message) => {
+                if message.kind == Kind::NoOp
+                    && cx.settings.lifecycle_hooks
+                    && let Some(hook) = spokeshave_interruption::hooks::parse(&record.body)
+                {
+                    let labels = [("message_type", hooks::MESSAGE_TYPE)];
+                    cx.count("karpenter_interruption_received_messages_total", &labels);
+                    held.push((record, hook));
+                    continue;
+                }
                 let labels = [("message_type", message.kind.metric())];
                 cx.count("karpenter_interruption_received_messages_total", &labels);
                 messages.push((record, message));
@@ -95,9 +107,25 @@ pub async fn handle(
         // No latency: who sent it, and when, may be anything.
         cx.count("karpenter_interruption_deleted_messages_total", &[]);
     }
-    if acting.is_empty() {
-        return answer;
+    if !acting.is_empty() {
+        act(acting, &mut answer, cluster, state, queues, cx).await;
     }
+    // Last: a group waits for an hour, a spot instance for two minutes.
+    if !held.is_empty() {
+        hooks::take(&held, &mut answer, cluster, state, queues, cx).await;
+    }
+    answer
+}
+
+/// Acts on messages about our own nodes.
+async fn act(
+    acting: Vec<(&SqsRecord, Message)>,
+    answer: &mut BatchAnswer,
+    cluster: &impl Cluster,
+    state: &impl StateTable,
+    queues: &impl Queues,
+    cx: &Invocation<'_>,
+) {
     // DIFFERENCE: forceful kinds go first, so that a claim gets its deadline before it is deleted.
     let mut acting = acting;
     acting.sort_by_key(|(_, message)| {
@@ -114,7 +142,7 @@ pub async fn handle(
             for (record, _) in &acting {
                 answer.retry(record);
             }
-            return answer;
+            return;
         }
     };
     let mut displaced = BTreeSet::new();
@@ -170,7 +198,6 @@ pub async fn handle(
         }
     }
     wake(queues, displaced, terminating, cx).await;
-    answer
 }
 
 /// Reads what the messages concern: claims, their nodes, and what is known of reservations and pools.

@@ -50,12 +50,15 @@ fn batch(bodies: &[String]) -> SqsBatch {
 }
 
 fn handle_batch(world: &Fake, batch: &SqsBatch) -> Vec<String> {
-    let settings = Settings::default();
+    handle_with(&Settings::default(), world, batch)
+}
+
+fn handle_with(settings: &Settings, world: &Fake, batch: &SqsBatch) -> Vec<String> {
     let cx = Invocation {
         concern: Concern::Interruption,
         now: world.now.get(),
         deadline: Timestamp::MAX,
-        settings: &settings,
+        settings,
         journal: world,
     };
     let answer: BatchAnswer = block_on(handle(batch, world, world, world, &cx));
@@ -389,4 +392,123 @@ fn beside_another_autoscaler_nothing_is_done() {
     world.fail("read stack/observe-only", "InternalServerError");
     assert_eq!(handle_batch(&world, &batch(&spot)), [""; 0]);
     assert!(world.calls.borrow().contains(&"delete NodeClaim/a".to_owned()));
+}
+
+/// The settings with lifecycle hooks asked for.
+fn hooked() -> Settings {
+    Settings { lifecycle_hooks: true, ..Settings::default() }
+}
+
+/// A node of an Auto Scaling group: no claim has its instance.
+fn add_group_node(world: &Fake) {
+    world.add_json::<Node>(json!({"metadata": {"name": "group-node", "uid": "ug"},
+        "spec": {"providerID": "aws:///us-west-2b/i-0c3d4e5f607182930"}}));
+}
+
+fn decided(world: &Fake) -> Vec<String> {
+    let decisions = world.decisions.borrow();
+    decisions.iter().map(|it| format!("{} {}: {}", it.action, it.object, it.reason)).collect()
+}
+
+const RECORD: &str = "i-0c3d4e5f607182930/drain-first";
+
+#[test] // nodeclass 30, cases 1 and 2
+fn a_hook_is_written_down_and_termination_woken() {
+    for (sample_name, token) in
+        [("asg-terminate-lifecycle-action", "be01"), ("asg-direct-sqs-body", "be02")]
+    {
+        let world = Fake::at(now());
+        add_group_node(&world);
+        let messages = batch(&[sample(&format!("aws/{sample_name}.json"))]);
+        assert_eq!(handle_with(&hooked(), &world, &messages), [""; 0]);
+        let record = block_on(world.read(&StateKey::new("lifecycle-hook", RECORD)));
+        let record = record.expect("read").expect("written");
+        assert_eq!(
+            record.data,
+            json!({"action": {"group": "mng-system", "hook": "drain-first",
+                "token": format!("c0ffee00-1111-4222-8333-4444dead{token}"),
+                "instance": "i-0c3d4e5f607182930"},
+                "node": "group-node", "uid": "ug", "begun": "2026-03-02T08:00:02Z",
+                "heartbeat": "2026-03-02T08:05:02Z"})
+        );
+        assert_eq!(record.expires_at, "2026-03-04T08:00:02Z".parse().ok(), "no hook waits longer");
+        assert_eq!(sent(&world), ["termination Interrupted group-node"]);
+        assert_eq!(
+            decided(&world),
+            ["drain Node/group-node: LifecycleHook/mng-system/drain-first/i-0c3d4e5f607182930"]
+        );
+        let received = format!("{RECEIVED}{{message_type=lifecycle_action}} 1");
+        assert_eq!(world.samples(RECEIVED), [received]);
+        assert_eq!(world.samples(DELETED).len(), 1);
+        // The same again: the record stays as it is, and termination is woken again.
+        world.now.set("2026-03-02T08:03:00Z".parse().expect("a time"));
+        assert_eq!(handle_with(&hooked(), &world, &messages), [""; 0]);
+        assert_eq!(*world.calls.borrow(), [format!("write lifecycle-hook/{RECORD}")]);
+        assert_eq!(world.sent.borrow().len(), 2);
+    }
+}
+
+#[test] // nodeclass 30, case 2
+fn a_test_notification_is_dropped() {
+    let world = Fake::at(now());
+    add_group_node(&world);
+    let messages = batch(&[sample("aws/asg-test-notification.json")]);
+    assert_eq!(handle_with(&hooked(), &world, &messages), [""; 0]);
+    assert_eq!(world.samples(DELETED).len(), 1);
+    assert!(world.calls.borrow().is_empty() && world.sent.borrow().is_empty());
+}
+
+#[test] // nodeclass 30, case 5
+fn a_hook_for_another_cluster_is_left_to_it() {
+    let world = Fake::at(now());
+    add_claim(&world, "a", 1);
+    let messages = batch(&[sample("aws/asg-terminate-lifecycle-action.json")]);
+    assert_eq!(handle_with(&hooked(), &world, &messages), [""; 0]);
+    assert_eq!(world.samples(DELETED).len(), 1);
+    assert!(world.calls.borrow().is_empty() && world.sent.borrow().is_empty());
+    let object = "skip LifecycleHook/mng-system/drain-first/i-0c3d4e5f607182930";
+    assert_eq!(decided(&world), [format!("{object}: no node of this cluster")]);
+    // Nor is one of ours touched: its claim decides.
+    let messages = batch(&[sample("aws/asg-terminate-lifecycle-action.json")
+        .replace("i-0c3d4e5f607182930", &instance(1))]);
+    assert_eq!(handle_with(&hooked(), &world, &messages), [""; 0]);
+    assert!(world.calls.borrow().is_empty() && world.sent.borrow().is_empty());
+}
+
+#[test] // nodeclass 30, case 6
+fn hooks_that_nobody_asked_for_are_no_op() {
+    let world = Fake::at(now());
+    add_group_node(&world);
+    let samples = ["terminate-lifecycle-action", "launch-lifecycle-action", "direct-sqs-body"];
+    let bodies = samples.map(|it| sample(&format!("aws/asg-{it}.json")));
+    assert_eq!(handle_batch(&world, &batch(&bodies)), [""; 0]);
+    assert!(world.calls.borrow().is_empty() && world.sent.borrow().is_empty());
+    let received = format!("{RECEIVED}{{message_type=no_op}} 1");
+    assert_eq!(world.samples(RECEIVED), [&*received, &*received, &*received]);
+    assert_eq!(world.samples(DELETED).len(), 3);
+}
+
+#[test] // a hook that cannot be taken on comes again, and keeps no spot warning waiting
+fn a_hook_fails_alone() {
+    for (call, code) in [
+        ("list Node", "Unavailable"),
+        ("send termination", "ServiceUnavailable"),
+        (&*format!("write lifecycle-hook/{RECORD}"), "ThrottlingException"),
+    ] {
+        let world = Fake::at(now());
+        add_claim(&world, "a", 1);
+        add_group_node(&world);
+        world.fail(call, code);
+        let bodies =
+            ["aws/asg-terminate-lifecycle-action.json", "aws/spot-interruption-warning.json"];
+        let messages = batch(&bodies.map(sample));
+        assert_eq!(handle_with(&hooked(), &world, &messages), ["m0"], "{call}");
+        let claim = world.object::<NodeClaim>("a").expect("it drains");
+        assert!(claim.metadata.deletion_timestamp.is_some(), "{call}");
+        world.mend(call);
+        let messages = batch(&[sample("aws/asg-terminate-lifecycle-action.json")]);
+        assert_eq!(handle_with(&hooked(), &world, &messages), [""; 0], "{call}");
+        let (to, work, ..) = world.sent.borrow().last().cloned().expect("sent");
+        assert_eq!((to, work.keys[0].name.as_str()), (Concern::Termination, "group-node"));
+    }
 }

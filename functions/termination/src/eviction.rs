@@ -17,7 +17,7 @@ use spokeshave_ports::{
 
 use crate::{Trouble, run::Run};
 
-impl<C: Cluster, E, S, Q> Run<'_, C, E, S, Q> {
+impl<C: Cluster, E, A, S, Q> Run<'_, C, E, A, S, Q> {
     /// Carries out the steps of a drain. A pod that cannot be asked now does not keep the others from being asked;
     /// the first error comes last.
     pub async fn drain(

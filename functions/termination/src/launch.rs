@@ -8,7 +8,7 @@ use spokeshave_ports::{Cluster, Decision, Ec2, Queues, StateTable, ec2::Filter};
 
 use crate::{Trouble, run::Run};
 
-impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
+impl<C: Cluster, E: Ec2, A, S: StateTable, Q: Queues> Run<'_, C, E, A, S, Q> {
     /// Whether an instance of this claim may exist, and which.
     ///
     /// Without a record of the attempt, or with fewer instances than claims when the launch has timed out, nobody can

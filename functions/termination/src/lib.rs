@@ -6,6 +6,7 @@
 //! and arranges to be woken. A node that is done hands over to its claim within the same run, and the other way round.
 
 mod eviction;
+mod hooks;
 mod launch;
 mod run;
 mod targets;
@@ -16,8 +17,8 @@ use spokeshave_lambda::{
 };
 use spokeshave_model::{InstanceId, Kind, NodeClaim, core::Node};
 use spokeshave_ports::{
-    AwsError, Cluster, ClusterError, Decision, Ec2, Invocation, Key, Queues, StateError,
-    StateTable, chain, wakes::WakeError,
+    AutoScaling, AwsError, Cluster, ClusterError, Decision, Ec2, Invocation, Key, Queues,
+    StateError, StateTable, chain, wakes::WakeError,
 };
 
 use crate::{
@@ -67,6 +68,7 @@ pub async fn handle(
     batch: &SqsBatch,
     cluster: &impl Cluster,
     ec2: &impl Ec2,
+    groups: &impl AutoScaling,
     state: &impl StateTable,
     queues: &impl Queues,
     cx: &Invocation<'_>,
@@ -78,15 +80,25 @@ pub async fn handle(
     let now = cx.whole_second();
     let mut targets = Targets::default();
     for Item { position, record, work } in batch.works(cx) {
-        if let Err(error) = targets.add(position, &work, cluster).await {
-            let error = Trouble::from(error);
+        let added = match targets.add(position, &work, cluster).await {
+            // What is about every drain is about the nodes of waiting hooks, too.
+            Ok(()) if cx.settings.lifecycle_hooks && targets::is_about_all(&work) => {
+                hooks::nodes(state).await.map_err(Trouble::from).map(|nodes| {
+                    nodes
+                        .into_iter()
+                        .for_each(|it| targets.note(Object::Node(it), position, &work));
+                })
+            }
+            added => added.map_err(Trouble::from),
+        };
+        if let Err(error) = added {
             let decision = Decision::new("retry", reference(record), error.text());
             cx.decide(decision.caused_by(&error));
             answer.retry(record);
         }
     }
     let instances = Instances::default();
-    let run = Run { cluster, ec2, state, queues, cx, now, instances: &instances };
+    let run = Run { cluster, ec2, groups, state, queues, cx, now, instances: &instances };
     run.prefetch(&targets).await;
     while let Some((object, target)) = targets.next(MOST_LOOKS) {
         match run.look(&object, &target).await {

@@ -24,8 +24,8 @@ use spokeshave_model::{
     labels,
 };
 use spokeshave_ports::{
-    Cluster, ClusterError, Decision, Ec2, Invocation, Key, Precondition, Queues, Selector,
-    StateError, StateKey, StateTable, When, cluster::KubeEvent, wakes,
+    AutoScaling, Cluster, ClusterError, Decision, Ec2, Invocation, Key, Precondition, Queues,
+    Selector, StateError, StateKey, StateTable, When, cluster::KubeEvent, wakes,
 };
 
 use crate::{
@@ -50,9 +50,10 @@ const ENDED_LIFE: SignedDuration = SignedDuration::from_secs(4);
 const TERMINATION_FAILURES: &str = "karpenter_cloudprovider_instance_termination_failures_total";
 
 /// What one run needs to end claims and nodes.
-pub struct Run<'a, C, E, S, Q> {
+pub struct Run<'a, C, E, A, S, Q> {
     pub cluster: &'a C,
     pub ec2: &'a E,
+    pub groups: &'a A,
     pub state: &'a S,
     pub queues: &'a Q,
     pub cx: &'a Invocation<'a>,
@@ -61,7 +62,7 @@ pub struct Run<'a, C, E, S, Q> {
     pub instances: &'a Instances,
 }
 
-impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
+impl<C: Cluster, E: Ec2, A: AutoScaling, S: StateTable, Q: Queues> Run<'_, C, E, A, S, Q> {
     /// Asks EC2 once for the instances of all claims of the batch that wait for theirs to go. Best effort: what is
     /// missing is asked for one by one.
     pub async fn prefetch(&self, targets: &Targets) {
@@ -144,12 +145,14 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
     }
 
     async fn look_at_node(&self, name: &str, target: &Target) -> Result<Vec<Object>, Trouble> {
-        let Some(node) = self.cluster.get::<Node>(&ObjectKey::cluster(name)).await? else {
-            return Ok(Vec::new());
-        };
-        if !node.metadata.deleting() {
+        let node = self.cluster.get::<Node>(&ObjectKey::cluster(name)).await?;
+        let hooks = self.hooks_of(name).await?;
+        if !hooks.is_empty() && !self.look_at_hooked(name, node.as_ref(), hooks).await? {
             return Ok(Vec::new());
         }
+        let Some(node) = node.filter(|it| it.metadata.deleting()) else {
+            return Ok(Vec::new());
+        };
         let claim = self.claim_of(&node).await?;
         let mut pods: Option<Vec<Arc<Pod>>> = None;
         let mut attachments: Option<Vec<Arc<VolumeAttachment>>> = None;
@@ -247,7 +250,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
     }
 
     /// The attachments on a drained node that are waited for.
-    async fn blocking_attachments(
+    pub async fn blocking_attachments(
         &self,
         node: &str,
         pods: &[Arc<Pod>],

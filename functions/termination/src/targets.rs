@@ -42,6 +42,11 @@ pub struct Targets {
     open: BTreeSet<Object>,
 }
 
+/// Whether work may concern every node that is being drained: a sweep, or a budget that lets pods go.
+pub fn is_about_all(work: &Work) -> bool {
+    work.keys.is_empty() || work.keys.iter().any(|it| it.kind == PodDisruptionBudget::KIND)
+}
+
 impl Targets {
     /// Adds what one message is about. Objects that are gone add nothing.
     pub async fn add(
@@ -132,7 +137,8 @@ impl Targets {
         Ok(())
     }
 
-    fn note(&mut self, object: Object, record: usize, work: &Work) {
+    /// Looks at `object` because of one message.
+    pub fn note(&mut self, object: Object, record: usize, work: &Work) {
         let target = self.known.entry(object.clone()).or_default();
         target.records.insert(record);
         target.interrupted |= work.reason == INTERRUPTED;

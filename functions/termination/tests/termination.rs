@@ -76,8 +76,11 @@ fn play(stage: &Stage, until: Timestamp) {
         while let Some((concern, works)) = stage.receive() {
             if concern == Concern::Termination {
                 stage.deliver(concern, &works, |batch, cx| async move {
-                    spokeshave_termination_function::handle(batch, stage, stage, stage, stage, cx)
-                        .await
+                    let groups = stage;
+                    spokeshave_termination_function::handle(
+                        batch, stage, stage, groups, stage, stage, cx,
+                    )
+                    .await
                 });
             }
         }

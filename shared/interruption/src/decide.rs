@@ -275,6 +275,11 @@ impl View {
         self.nodes.get(id)
     }
 
+    /// The node of an instance that no claim has.
+    pub fn claimless_node_of(&self, id: &InstanceId) -> Option<&NodeView> {
+        self.node_of(id).filter(|_| !self.by_instance.contains_key(id))
+    }
+
     /// From now on this claim counts as being deleted: an earlier message of the batch has seen to that.
     pub fn begin_deletion(&mut self, uid: &Uid) {
         for claim in self.claims.iter_mut().filter(|it| it.uid == *uid) {

@@ -1,7 +1,7 @@
 //! What AWS says about instances, and what follows from it for NodeClaims.
 //!
 //! [`parse`] reads a message body as it stands in the queue, [`decide`] says what to do about the messages of a batch,
-//! and [`status`] turns the answers of DescribeInstanceStatus into messages of the same kind. Carrying actions out is
+//! and [`status`] turns the answers of DescribeInstanceStatus into messages of the same kind. [`hooks`] reads what Auto Scaling says, where that is asked for. Carrying actions out is
 //! left to the functions. Read [`Message`] first.
 //!
 //! ```
@@ -13,6 +13,7 @@
 //! ```
 
 mod decide;
+pub mod hooks;
 mod loose;
 mod message;
 mod parse;

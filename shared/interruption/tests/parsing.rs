@@ -4,7 +4,11 @@ use std::{fs, path::Path};
 
 use proptest::prelude::*;
 use serde_json::json;
-use spokeshave_interruption::{Kind, Malformed, parse};
+use spokeshave_interruption::{
+    Kind, Malformed,
+    hooks::{self, Hook},
+    parse,
+};
 use spokeshave_model::InstanceId;
 
 fn sample(name: &str) -> String {
@@ -22,6 +26,9 @@ const NO_OP: Option<(Kind, usize)> = Some((Kind::NoOp, 0));
 #[test] // nodeclass 22, cases 1, 2, 3, 5, 6, 7, 8; 29, cases 1, 2, 3; 30, cases 2 and 6
 fn every_sample_is_read_as_what_it_is() {
     let expected = [
+        ("asg-direct-sqs-body.json", NO_OP),
+        ("asg-launch-lifecycle-action.json", NO_OP),
+        ("asg-terminate-lifecycle-action.json", NO_OP),
         ("asg-test-notification.json", NO_OP),
         ("capacity-block-expiration.json", Some((Kind::CapacityReservationExpiration, 0))),
         (
@@ -283,4 +290,69 @@ proptest! {
         let read = parse(&json!({ "time": time }).to_string()).expect("valid");
         prop_assert_eq!(read.time, Some(time));
     }
+}
+
+fn hook(token: &str, time: &str) -> Option<Hook> {
+    Some(Hook {
+        group: "mng-system".into(),
+        name: "drain-first".into(),
+        token: format!("c0ffee00-1111-4222-8333-4444dead{token}"),
+        instance_id: "i-0c3d4e5f607182930".into(),
+        time: time.parse().ok(),
+    })
+}
+
+#[test] // nodeclass 30, cases 1 and 2
+fn hooks_are_read_in_all_their_forms() {
+    let terminate = sample("asg-terminate-lifecycle-action.json");
+    let expected = hook("be01", "2026-03-02T14:00:00Z");
+    assert!(expected.is_some());
+    assert_eq!(hooks::parse(&terminate), expected);
+    let own = sample("asg-direct-sqs-body.json");
+    let expected = hook("be02", "2026-03-02T14:00:00.123Z");
+    assert_eq!(hooks::parse(&own), expected);
+    // Inside a notification of SNS, and inside `Message` alone.
+    for wrapped in
+        [json!({"Type": "Notification", "Message": own}), json!({"Message": own, "MessageId": "m"})]
+    {
+        assert_eq!(hooks::parse(&wrapped.to_string()), expected);
+        assert_eq!(read(&wrapped.to_string()), NO_OP);
+        // Once is enough.
+        let twice = json!({"Message": wrapped.to_string()}).to_string();
+        assert_eq!(hooks::parse(&twice), None);
+    }
+    // A test of the wiring and a launch ask for nothing.
+    for other in ["asg-test-notification.json", "asg-launch-lifecycle-action.json"] {
+        assert_eq!(hooks::parse(&sample(other)), None, "{other}");
+    }
+}
+
+#[test]
+fn what_only_looks_like_a_hook_is_none() {
+    let terminate = sample("asg-terminate-lifecycle-action.json");
+    let own = sample("asg-direct-sqs-body.json");
+    for (text, from, to) in [
+        (&terminate, "\"version\": \"0\"", "\"version\": \"1\""),
+        (&terminate, "aws.autoscaling", "mine"),
+        (
+            &terminate,
+            "EC2 Instance-terminate Lifecycle Action",
+            "EC2 Instance Terminate Successful",
+        ),
+        (&terminate, "i-0c3d4e5f607182930", ""),
+        (&terminate, "\"mng-system\"", "\"\""),
+        (&terminate, "\"drain-first\"", "7"),
+        (&own, "AWS Auto Scaling", "Mine"),
+        (&own, "EC2_INSTANCE_TERMINATING", "EC2_INSTANCE_LAUNCHING"),
+        (&own, "\"i-0c3d4e5f607182930\"", "null"),
+        (&own, "\"drain-first\"", "\"\""),
+        (&own, "{", "[{"),
+    ] {
+        let changed = text.replacen(from, to, 1);
+        assert_ne!(&changed, text, "{from}");
+        assert_eq!(hooks::parse(&changed), None, "{from} as {to}");
+    }
+    // The token may be left out: the instance says enough.
+    let bare = own.replace("LifecycleActionToken", "Other");
+    assert_eq!(hooks::parse(&bare).map(|it| it.token), Some(String::new()));
 }

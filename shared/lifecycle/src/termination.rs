@@ -390,7 +390,7 @@ const SECOND: SignedDuration = SignedDuration::from_secs(1);
 const POLLED_FOR: SignedDuration = SignedDuration::from_mins(10);
 
 /// When to look again at a drain that has gone on since `since`, even if no event comes. Ever less often.
-fn poll(since: Timestamp, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn poll(since: Timestamp, now: Timestamp) -> Option<Timestamp> {
     let elapsed = now.duration_since(since);
     if elapsed >= POLLED_FOR {
         return None;
@@ -443,7 +443,7 @@ pub fn quarantined(node: &Node) -> Option<Node> {
 }
 
 /// Whether nothing is left to evict and the least time has passed.
-fn drain_node<'a>(
+pub(crate) fn drain_node<'a>(
     node: &'a Node,
     claim: Option<&mut NodeClaim>,
     pods: &[&'a Pod],
@@ -509,7 +509,7 @@ fn warn_of_long_drain(node: &Node, claim: &NodeClaim, act: &mut Act<'_>, now: Ti
 }
 
 /// Whether no volume stands in the way.
-fn detach(
+pub(crate) fn detach(
     node: &Node,
     claim: Option<&mut NodeClaim>,
     attachments: &[&VolumeAttachment],

@@ -113,6 +113,12 @@ pub struct Settings {
     pub kwok: String,
     /// Ours: gauges of every offering of the NodePools. CloudWatch takes a fee for each of the thousands of series.
     pub offering_metrics: bool,
+    /// Ours: nodes of Auto Scaling groups are drained when a lifecycle hook holds their instance on its way out.
+    pub lifecycle_hooks: bool,
+    /// Ours: how often such a group hears that a drain still goes on; 30 s to 1 h.
+    pub heartbeat_interval: SignedDuration,
+    /// Ours: for how long it does; 1 min to 48 h, beyond which no hook waits.
+    pub heartbeat_until: SignedDuration,
 }
 
 impl Default for Settings {
@@ -144,6 +150,9 @@ impl Default for Settings {
             ec2_mode: "ec2".into(),
             kwok: String::new(),
             offering_metrics: false,
+            lifecycle_hooks: false,
+            heartbeat_interval: SignedDuration::from_mins(5),
+            heartbeat_until: SignedDuration::from_hours(48),
         }
     }
 }
@@ -193,6 +202,11 @@ impl Settings {
             parse_go(value).filter(|it| it.as_secs() >= least && !it.is_negative()).ok_or_else(
                 || wrong(&format!("must be a duration of at least {least}s, such as 90s or 1h30m")),
             )
+        };
+        let between = |least: i64, most: i64| {
+            parse_go(value).filter(|it| (least..=most).contains(&it.as_secs())).ok_or_else(|| {
+                wrong(&format!("must be a duration from {least}s to {most}s, such as 90s or 1h30m"))
+            })
         };
         match name {
             "CLUSTER_NAME" => self.cluster_name = value.to_owned(),
@@ -268,6 +282,9 @@ impl Settings {
             }
             "SPOKESHAVE_KWOK" => self.kwok = value.to_owned(),
             "SPOKESHAVE_OFFERING_METRICS" => self.offering_metrics = boolean()?,
+            "SPOKESHAVE_LIFECYCLE_HOOKS" => self.lifecycle_hooks = boolean()?,
+            "SPOKESHAVE_HEARTBEAT_INTERVAL" => self.heartbeat_interval = between(30, 3_600)?,
+            "SPOKESHAVE_HEARTBEAT_UNTIL" => self.heartbeat_until = between(60, 172_800)?,
             _ => return Ok(false),
         }
         Ok(true)

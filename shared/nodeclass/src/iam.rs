@@ -169,6 +169,8 @@ struct Needs {
     prepares: bool,
     deletes_templates: bool,
     terminates: bool,
+    answers_hooks: bool,
+    shifts: bool,
     tags: bool,
     prices: bool,
     parameters: bool,
@@ -186,6 +188,8 @@ const fn needs(concern: Concern) -> Needs {
         prepares: false,
         deletes_templates: false,
         terminates: false,
+        answers_hooks: false,
+        shifts: false,
         tags: false,
         prices: false,
         parameters: false,
@@ -229,6 +233,7 @@ const fn needs(concern: Concern) -> Needs {
             sends: &[Concern::Termination],
             reads: &["DescribeInstances"],
             terminates: true,
+            answers_hooks: true,
             ..NOTHING
         },
         Concern::Nodeclass => Needs {
@@ -258,6 +263,7 @@ const fn needs(concern: Concern) -> Needs {
         Concern::InstanceProfileGc => Needs { collects_profiles: true, ..NOTHING },
         Concern::CatalogRefresh => Needs {
             cluster: false,
+            sends: &[Concern::CatalogRefresh, Concern::Nodepool],
             reads: &[
                 "DescribeAvailabilityZones",
                 "DescribeCapacityReservations",
@@ -268,6 +274,7 @@ const fn needs(concern: Concern) -> Needs {
             ],
             deletes_templates: true,
             prices: true,
+            shifts: true,
             ..NOTHING
         },
     }
@@ -299,6 +306,9 @@ pub fn policy(concern: Concern, scope: &Scope) -> Value {
         statements.push(tagging(scope));
     }
     statements.extend(deleting(scope, &needs));
+    if needs.answers_hooks {
+        statements.push(answering(scope));
+    }
     if needs.prepares || needs.collects_profiles {
         statements.extend(profiles(scope, needs.prepares));
     }
@@ -310,6 +320,15 @@ pub fn policy(concern: Concern, scope: &Scope) -> Value {
     if needs.prices {
         let actions = &["pricing:GetProducts"];
         statements.push(statement("AllowPricingReadActions", actions, vec!["*".into()], json!({})));
+    }
+    if needs.shifts {
+        let cluster = json!({"arc-zonal-shift:ResourceIdentifier": scope.cluster_arn()});
+        statements.push(statement(
+            "AllowZonalShiftStatusReadOnly",
+            &["arc-zonal-shift:GetManagedResource"],
+            vec!["*".into()],
+            json!({"StringEquals": cluster}),
+        ));
     }
     json!({"Version": "2012-10-17", "Statement": statements})
 }
@@ -494,6 +513,16 @@ fn deleting(scope: &Scope, needs: &Needs) -> Option<Value> {
         resources.push(scope.ec2("launch-template"));
     }
     (!actions.is_empty()).then(|| statement("AllowScopedDeletion", &actions, resources, condition))
+}
+
+/// Only groups of this cluster: every group whose nodes join has this tag, and EKS sets it on those that it manages.
+fn answering(scope: &Scope) -> Value {
+    statement(
+        "AllowLifecycleHooks",
+        &["autoscaling:CompleteLifecycleAction", "autoscaling:RecordLifecycleActionHeartbeat"],
+        vec![scope.regional("autoscaling", "autoScalingGroup:*:autoScalingGroupName/*")],
+        json!({"StringEquals": owned(&scope.cluster)}),
+    )
 }
 
 fn profiles(scope: &Scope, creates: bool) -> Vec<Value> {

@@ -1,9 +1,10 @@
-//! IAM, SSM, EKS and Pricing, as far as they are needed.
+//! IAM, SSM, EKS, Pricing and Auto Scaling, as far as they are needed.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use spokeshave_model::InstanceId;
 
 use crate::AwsError;
 
@@ -118,4 +119,23 @@ impl ZonalShifts for NoZonalShifts {
         let message = "this build has no client of the Application Recovery Controller";
         Err(AwsError::new("arc-zonal-shift", "GetManagedResource", "Unsupported", message))
     }
+}
+
+/// A lifecycle hook of an Auto Scaling group holds an instance until somebody answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LifecycleAction {
+    pub group: String,
+    pub hook: String,
+    /// Empty when the sender left it out: then the instance alone says which action is meant.
+    pub token: String,
+    pub instance: InstanceId,
+}
+
+/// Auto Scaling.
+pub trait AutoScaling {
+    /// Answers `CONTINUE`: the group goes on. Fails with `ValidationError` when no such action is under way.
+    async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<(), AwsError>;
+    /// Starts the hook's time-out anew. Fails with `ValidationError` when no such action is under way.
+    async fn record_lifecycle_heartbeat(&self, action: &LifecycleAction) -> Result<(), AwsError>;
 }

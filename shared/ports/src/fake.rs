@@ -24,8 +24,9 @@ use spokeshave_model::{
 };
 
 use crate::{
-    AwsError, Bus, Clock, Cluster, ClusterError, Concern, Decision, Ec2, Journal, Metric,
-    Precondition, Queues, Record, Selector, StateError, StateKey, StateTable, When, Work,
+    AutoScaling, AwsError, Bus, Clock, Cluster, ClusterError, Concern, Decision, Ec2, Journal,
+    LifecycleAction, Metric, Precondition, Queues, Record, Selector, StateError, StateKey,
+    StateTable, When, Work,
     cluster::{Eviction, KubeEvent},
     ec2::{
         CapacityReservation, Filter, FleetAnswer, FleetRequest, Image, Instance, InstanceStatus,
@@ -374,6 +375,22 @@ impl Bus for Fake {
         let accepted = events.iter().enumerate().filter(|(at, _)| !refused.contains(at));
         self.put.borrow_mut().extend(accepted.map(|(_, event)| event.clone()));
         Ok(refused)
+    }
+}
+
+impl AutoScaling for Fake {
+    async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<(), AwsError> {
+        let LifecycleAction { group, hook, token, instance } = action;
+        self.aws(&format!("complete {instance}"))?;
+        self.note(format!("complete {instance} {group} {hook} {token} CONTINUE"));
+        Ok(())
+    }
+
+    async fn record_lifecycle_heartbeat(&self, action: &LifecycleAction) -> Result<(), AwsError> {
+        let call = format!("heartbeat {}", action.instance);
+        self.aws(&call)?;
+        self.note(call);
+        Ok(())
     }
 }
 

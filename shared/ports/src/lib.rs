@@ -22,7 +22,9 @@ pub mod state;
 pub mod wakes;
 pub mod watch;
 
-pub use aws::{Eks, Iam, NoZonalShifts, Pricing, Ssm, ZonalShift, ZonalShifts};
+pub use aws::{
+    AutoScaling, Eks, Iam, LifecycleAction, NoZonalShifts, Pricing, Ssm, ZonalShift, ZonalShifts,
+};
 pub use cluster::{Changes, Cluster, ClusterError, Place, Precondition, Selector};
 pub use ec2::Ec2;
 pub use error::{AwsError, chain};

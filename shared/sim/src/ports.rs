@@ -17,9 +17,9 @@ use spokeshave_model::{
     core::{Namespace, Pod},
 };
 use spokeshave_ports::{
-    AwsError, Bus, Changes, Clock, Cluster, ClusterError, Concern, Decision, Eks, Iam, Journal,
-    Metric, Place, Precondition, Pricing, Queues, Record, Selector, Ssm, StateError, StateKey,
-    StateTable, When, Work,
+    AutoScaling, AwsError, Bus, Changes, Clock, Cluster, ClusterError, Concern, Decision, Eks, Iam,
+    Journal, LifecycleAction, Metric, Place, Precondition, Pricing, Queues, Record, Selector, Ssm,
+    StateError, StateKey, StateTable, When, Work,
     aws::{ClusterFacts, InstanceProfile, Parameter},
     cluster::{Eviction, KubeEvent},
     queues::BusEvent,
@@ -429,6 +429,17 @@ impl Journal for Ports {
     }
 
     fn metric(&self, _: Metric) {}
+}
+
+/// No instance here belongs to a group: whoever is told of one by an event is answered, and that is all.
+impl AutoScaling for Ports {
+    async fn complete_lifecycle_action(&self, _: &LifecycleAction) -> Result<(), AwsError> {
+        self.aws("autoscaling", "CompleteLifecycleAction", AWS_CALL).await
+    }
+
+    async fn record_lifecycle_heartbeat(&self, _: &LifecycleAction) -> Result<(), AwsError> {
+        self.aws("autoscaling", "RecordLifecycleActionHeartbeat", AWS_CALL).await
+    }
 }
 
 impl Iam for Ports {

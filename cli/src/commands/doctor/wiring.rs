@@ -210,6 +210,10 @@ fn rules(session: &Session, to: &mut Findings) {
     for name in INTERRUPTION_RULES.iter().filter(|_| !taken_over(session)) {
         rule(session, name, None, None, "InterruptionQueue", to);
     }
+    let takes_hooks = session.stack.parameters.get("LifecycleHooks").is_some_and(|it| it == "true");
+    if takes_hooks && !taken_over(session) {
+        rule(session, "LifecycleHookRule", None, None, "InterruptionQueue", to);
+    }
 }
 
 fn rule(

@@ -19,8 +19,8 @@ use spokeshave_model::{
     core::{Node, Pod},
 };
 use spokeshave_ports::{
-    AwsError, Cluster, ClusterError, Concern, Ec2, Invocation, Key, Precondition, Queues, Record,
-    Selector, StateError, StateKey, StateTable, When, Work,
+    AutoScaling, AwsError, Cluster, ClusterError, Concern, Ec2, Invocation, Key, LifecycleAction,
+    Precondition, Queues, Record, Selector, StateError, StateKey, StateTable, When, Work,
     cluster::{Eviction, KubeEvent},
     ec2::*,
     fake::Fake,
@@ -398,6 +398,15 @@ impl Queues for Stage {
         group: &str,
     ) -> Result<(), AwsError> {
         through!(self, self.fake.send(to, work, delay, group))
+    }
+}
+
+impl AutoScaling for Stage {
+    async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<(), AwsError> {
+        through!(self, self.fake.complete_lifecycle_action(action))
+    }
+    async fn record_lifecycle_heartbeat(&self, action: &LifecycleAction) -> Result<(), AwsError> {
+        through!(self, self.fake.record_lifecycle_heartbeat(action))
     }
 }
 

@@ -1,10 +1,11 @@
-//! AWS behind the ports: SQS ([`queues`]), EventBridge ([`bus`]), DynamoDB ([`table`]), IAM, SSM, EKS, Pricing, zonal shifts, and the
+//! AWS behind the ports: SQS ([`queues`]), EventBridge ([`bus`]), DynamoDB ([`table`]), IAM, SSM, EKS, Pricing, Auto Scaling, zonal shifts, and the
 //! token with which the Kubernetes API of an EKS cluster is spoken to ([`token`]).
 //!
 //! EC2 is a crate of its own, because its SDK costs minutes to compile; it takes its configuration and its errors from
 //! here. Read [`Connection`] first. Nothing here decides anything: every call is one port call, with pages read to the
 //! end, retries, and errors told apart by code.
 
+pub mod auto_scaling;
 pub mod bus;
 pub mod eks;
 pub mod error;
@@ -27,6 +28,7 @@ use aws_config::{
 };
 use spokeshave_model::Settings;
 
+pub use auto_scaling::AutoScalingGroups;
 pub use bus::EventBus;
 pub use eks::EksApi;
 pub use error::{Call, aws_error};

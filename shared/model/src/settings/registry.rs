@@ -164,6 +164,24 @@ pub const ALL: &[Described] = &[
         "OfferingMetrics",
         "Price and availability of every offering of the NodePools as gauges: CloudWatch takes a fee for each of thousands of series",
     ),
+    described(
+        "SPOKESHAVE_LIFECYCLE_HOOKS",
+        "false",
+        "LifecycleHooks",
+        "Nodes of Auto Scaling groups, managed or not, are drained when a lifecycle hook holds their instance before its termination, and the hook is answered",
+    ),
+    described(
+        "SPOKESHAVE_HEARTBEAT_INTERVAL",
+        "5m",
+        "HeartbeatInterval",
+        "How often such a hook is told that the drain still goes on, 30s to 1h; less than the hook's own time-out",
+    ),
+    described(
+        "SPOKESHAVE_HEARTBEAT_UNTIL",
+        "48h",
+        "HeartbeatUntil",
+        "For how long it is told so, 60s to 48h; the group goes on when the hook's time-out has passed after that",
+    ),
 ];
 
 /// The feature gates and whether each is on by default.
@@ -211,6 +229,26 @@ mod tests {
         let gates = settings.gates;
         assert!(gates.spot_to_spot_consolidation && gates.reserved_capacity);
         assert!(!gates.node_repair && !gates.static_capacity);
+    }
+
+    #[test] // aws-nodeclass 30: heartbeats every 30 to 3600 s, until 60 to 172800 s
+    fn heartbeats_keep_to_what_auto_scaling_takes() {
+        let mut settings = Settings::default();
+        for (name, least, most) in [
+            ("SPOKESHAVE_HEARTBEAT_INTERVAL", 30, 3_600),
+            ("SPOKESHAVE_HEARTBEAT_UNTIL", 60, 172_800),
+        ] {
+            assert_eq!(settings.set(name, &format!("{least}s")), Ok(true), "{name}");
+            assert_eq!(settings.set(name, &format!("{most}s")), Ok(true), "{name}");
+            for wrong in [format!("{}s", least - 1), format!("{}s", most + 1), "soon".to_owned()] {
+                let error = settings.set(name, &wrong).expect_err("out of bounds");
+                let problem =
+                    format!("must be a duration from {least}s to {most}s, such as 90s or 1h30m");
+                assert_eq!(error.problem, problem, "{name}");
+            }
+        }
+        assert_eq!(settings.heartbeat_interval.as_secs(), 3_600);
+        assert_eq!(settings.heartbeat_until.as_secs(), 172_800);
     }
 
     #[test]
