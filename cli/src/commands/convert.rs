@@ -77,7 +77,9 @@ pub fn convert(manifests: &[Manifest]) -> Result<(Vec<Value>, Vec<Note>), Failur
         if !is_ours {
             continue;
         }
-        let is_old = manifest.version() == "v1beta1" && manifest.group() != "autoscaling.x-k8s.io";
+        // Overlays and buffers never had a form of their own in a v1beta1 of ours.
+        let is_old = manifest.version() == "v1beta1"
+            && matches!(manifest.kind.as_str(), "NodePool" | "NodeClaim" | "EC2NodeClass");
         if !is_old {
             objects.push(manifest.value.clone());
             continue;

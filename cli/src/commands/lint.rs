@@ -9,7 +9,9 @@ use spokeshave_admission::{
     Finding as Admission, Kinds, Source as Step, advice::{self, Agents}, kinds::Match, metadata,
     runtime,
 };
-use spokeshave_model::{FeatureGates, FieldPath, field_path::Segment, validation::Problem};
+use spokeshave_model::{
+    FeatureGates, FieldPath, field_path::Segment, labels::NODECLASS, validation::Problem,
+};
 
 use crate::{
     ExitStatus, Failure, Output,
@@ -156,14 +158,14 @@ fn judge(
         by_schema.retain(|it| it.source == Step::Schema);
     }
     admission.extend(by_schema);
-    let refused: Vec<&FieldPath> = admission.iter().map(|it| &it.field).collect();
-    let is_new = |it: &Problem| !refused.iter().any(|field| overlap(field, &it.field));
+    let is_new = |it: &Problem| !admission.iter().any(|refused| same_problem(refused, it));
     let runtime: Vec<Problem> =
         runtime::problems(&manifest.kind, &object, gates).into_iter().filter(is_new).collect();
-    let known: Vec<&FieldPath> =
-        refused.iter().copied().chain(runtime.iter().map(|it| &it.field)).collect();
     let advice = advice::warnings(&manifest.kind, &object, agents, at);
-    let advice = advice.iter().filter(|it| !known.iter().any(|field| overlap(field, &it.field)));
+    let advice = advice.iter().filter(|it| {
+        let refused = admission.iter().any(|refused| hides(refused, &it.field));
+        !refused && !runtime.iter().any(|known| spoils(&known.field, &it.field))
+    });
     let admitted = |it: &Admission| {
         let source = match it.source {
             Step::Schema => Source::Schema,
@@ -179,13 +181,61 @@ fn judge(
         .collect()
 }
 
-/// Whether one field is the other or inside it: then a problem of one is most likely the same as that of the other.
+/// Whether one field is the other or inside it.
 fn overlap(a: &FieldPath, b: &FieldPath) -> bool {
-    let name = |it: &Segment| match it {
-        Segment::Field(name) | Segment::Key(name) => Err(name.clone()),
-        Segment::Index(at) => Ok(*at),
+    fn step(it: &Segment) -> Result<usize, &str> {
+        match it {
+            Segment::Field(name) | Segment::Key(name) => Err(name),
+            Segment::Index(at) => Ok(*at),
+        }
+    }
+    a.0.iter().zip(&b.0).all(|(a, b)| step(a) == step(b))
+}
+
+/// What rules and controllers say of the same fault: a part of the rule's message, and parts of the controller's.
+const SAME: &[(&str, &[&str])] = &[
+    ("must have a value defined", &["must have a value defined", "no valid values found in []"]),
+    ("must have a single positive integer value", &["must have a single positive integer value"]),
+    ("requirements with 'minValues'", &["at least minimum number", "not enough valid values found"]),
+    (
+        "is restricted",
+        &["might interfere with", "in labels, restricted", "invalid key: \"karpenter.sh/nodepool\""],
+    ),
+];
+
+/// Whether admission has already said what a controller finds.
+fn same_problem(refused: &Admission, problem: &Problem) -> bool {
+    if !overlap(&refused.field, &problem.field) {
+        return false;
+    }
+    // Rules let the label of the class pass, wherever they stand.
+    let of_class = matches!(problem.field.0.last(), Some(Segment::Key(key)) if key == NODECLASS);
+    let said = |(rule, texts): &(&str, &[&str])| {
+        refused.message.contains(rule) && texts.iter().any(|it| problem.message.contains(it))
     };
-    a.0.iter().zip(&b.0).all(|(a, b)| name(a) == name(b))
+    let is_base = |key: &str| problem.message == format!("invalid capacity: {key} in resource, restricted");
+    match refused.source {
+        // What has the wrong shape is not looked at any further.
+        Step::Schema => true,
+        Step::Cel if refused.message.contains("invalid resource restricted") => {
+            ["cpu", "memory", "ephemeral-storage", "pods"].into_iter().any(is_base)
+        }
+        Step::Cel => !of_class && SAME.iter().any(said),
+    }
+}
+
+/// Whether a refused field makes advice about `field` idle. A rule over the whole spec says nothing of a single field.
+fn hides(refused: &Admission, field: &FieldPath) -> bool {
+    let is_of_spec = refused.source == Step::Cel && refused.field.0.len() == 1;
+    spoils(&refused.field, field) && (!is_of_spec || field.0.len() == 1)
+}
+
+/// Whether a fault in one field makes advice about another idle: what labels and requirements allow together is only known when both
+/// are right.
+fn spoils(faulty: &FieldPath, field: &FieldPath) -> bool {
+    let [labels, requirements] =
+        ["spec.template.metadata.labels", "spec.template.spec.requirements"].map(FieldPath::parse);
+    overlap(faulty, field) || (overlap(faulty, &labels) && overlap(field, &requirements))
 }
 
 fn print(findings: &[Finding], n_manifests: usize, out: &Output) -> Result<(), Failure> {

@@ -91,7 +91,10 @@ impl Reader<'_> {
         self.skip_space();
         if self.peek() == Some(b'}') {
             self.at += 1;
-            return Ok((Value::Object(values), Lines { line, within: Within::Fields(fields) }));
+            return Ok((
+                Value::Object(values),
+                Lines { line, within: Within::Fields(fields.into()) },
+            ));
         }
         loop {
             self.skip_space();
@@ -114,7 +117,10 @@ impl Reader<'_> {
                 continue;
             }
             self.take(b'}')?;
-            return Ok((Value::Object(values), Lines { line, within: Within::Fields(fields) }));
+            return Ok((
+                Value::Object(values),
+                Lines { line, within: Within::Fields(fields.into()) },
+            ));
         }
     }
 

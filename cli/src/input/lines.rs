@@ -17,8 +17,25 @@ pub struct Lines {
 pub enum Within {
     #[default]
     Nothing,
-    Fields(BTreeMap<String, Lines>),
+    Fields(Fields),
     Items(Vec<Lines>),
+}
+
+/// The fields of an object, sorted by name. Files have many small objects: a tree for each would take most of the memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields(Box<[(Box<str>, Lines)]>);
+
+impl Fields {
+    pub fn get(&self, name: &str) -> Option<&Lines> {
+        let at = self.0.binary_search_by(|(it, _)| it.as_ref().cmp(name)).ok()?;
+        self.0.get(at).map(|(_, lines)| lines)
+    }
+}
+
+impl From<BTreeMap<String, Lines>> for Fields {
+    fn from(fields: BTreeMap<String, Lines>) -> Self {
+        Self(fields.into_iter().map(|(name, lines)| (name.into_boxed_str(), lines)).collect())
+    }
 }
 
 impl Lines {

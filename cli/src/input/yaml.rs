@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
         for (line, value, lines) in merged {
             merge(&mut values, &mut fields, line, value, lines)?;
         }
-        Ok((Value::Object(values), Lines { line: at, within: Within::Fields(fields) }))
+        Ok((Value::Object(values), Lines { line: at, within: Within::Fields(fields.into()) }))
     }
 
     fn remember(&mut self, anchor: usize, value: &Value, lines: &Lines) {

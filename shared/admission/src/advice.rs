@@ -251,10 +251,15 @@ fn node_class(class: &EC2NodeClass, object: &Value) -> Vec<Problem> {
                 .iter()
                 .any(|it| term.get(it).is_some());
             if tags.is_some_and(serde_json::Map::is_empty) && !has_more {
-                let message = format!(
-                    "no tags in a term that has nothing else: it would select every {what} of the account, so it is \
-                     not resolved"
-                );
+                let message = if what == "capacity reservation" {
+                    "no tags in a term that has nothing else: it selects no capacity reservation"
+                        .into()
+                } else {
+                    format!(
+                        "no tags in a term that has nothing else: it would select every {what} of the account, so it \
+                         is not resolved"
+                    )
+                };
                 problems.push(Problem::new(path.field("tags"), message));
             }
             if term.get("id").is_some()

@@ -1,10 +1,12 @@
-//! What instance types there are, for pools that ask for none of them.
+//! What instance types there are: for pools that ask for none of them, and for settings that some of them cannot have.
 
 use std::{collections::BTreeMap, sync::OnceLock};
 
 use jiff::Timestamp;
-use spokeshave_catalog::{Catalog, MarketView};
-use spokeshave_model::{EC2NodeClass, Operator, Requirement, Settings};
+use spokeshave_catalog::{Catalog, CatalogError, MarketView, kubelet::KubeletError};
+use spokeshave_model::{
+    EC2NodeClass, FieldPath, Operator, Requirement, Settings, validation::Problem,
+};
 
 /// The regions whose types are looked at: what is sold anywhere is sold in one of these, but for a few.
 const REGIONS: &[&str] = &["us-east-1", "us-west-2"];
@@ -98,6 +100,37 @@ pub fn lack<'a>(wanted: impl Iterator<Item = &'a Requirement> + Clone) -> Option
         (i64::try_from(n).unwrap_or(i64::MAX) < i64::from(wanted))
             .then(|| Lack::Values(it.key.clone(), n))
     })
+}
+
+/// Kubelet expressions of `class` that give no usable number for some type: one problem per field, with the first such type.
+pub fn failing_expressions(class: &EC2NodeClass) -> Vec<Problem> {
+    let mut settings = Settings::default();
+    settings.gates.node_class_cel = true;
+    let view = MarketView::new(&settings, Timestamp::UNIX_EPOCH);
+    let mut failing: BTreeMap<String, (String, KubeletError)> = BTreeMap::new();
+    for catalog in REGIONS.iter().filter_map(|it| Catalog::builtin(it)) {
+        let found = match catalog.resolve(class, &view, |_| true) {
+            Ok(resolved) => resolved.dropped,
+            Err(CatalogError::Type { instance_type, source, .. }) => vec![(instance_type, source)],
+            // Settings that cannot be read were told before.
+            Err(CatalogError::Kubelet { .. }) => Vec::new(),
+        };
+        for (name, error) in found {
+            let first = failing.entry(error.field.clone());
+            first.or_insert((name, error));
+        }
+    }
+    failing
+        .into_values()
+        .map(|(name, error)| {
+            let kubelet = FieldPath::parse("spec.kubelet");
+            let field = match error.field.split_once('.') {
+                Some((field, key)) => kubelet.field(field).key(key),
+                None => kubelet.field(&error.field),
+            };
+            Problem::new(field, format!("{error} (instance type {name})"))
+        })
+        .collect()
 }
 
 #[cfg(test)]

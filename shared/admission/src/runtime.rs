@@ -1,13 +1,14 @@
 //! What a controller finds in a stored object, without looking at the cluster.
 
 use serde_json::Value;
-use spokeshave_catalog::expressions::{Expression, Variables};
+use spokeshave_catalog::expressions::Expression;
 use spokeshave_model::{
     CapacityBuffer, EC2NodeClass, FeatureGates, FieldPath, Kind, NodeOverlay, NodePool,
-    meta::from_value,
     validation::{self, Problem},
 };
 use spokeshave_nodeclass::validation::{has_expressions, unsupported_kubelet};
+
+use crate::market;
 
 /// Problems of an admitted object of `kind`, in the order in which a condition lists them. An object that cannot be read into its
 /// type has none: admission has said why.
@@ -29,18 +30,8 @@ pub fn problems(kind: &str, object: &Value, gates: &FeatureGates) -> Vec<Problem
 }
 
 pub(crate) fn read<K: Kind>(object: &Value) -> Option<K> {
-    from_value(object.clone()).ok()
+    K::deserialize(object).ok()
 }
-
-/// An ordinary instance type (m5.large), to find expressions that give no number whatever the type.
-const EXAMPLE: Variables<'_> = Variables {
-    vcpus: 2,
-    memory_mib: 8192,
-    default_enis: 3,
-    ips_per_eni: 10,
-    max_pods: 29,
-    instance_type: "m5.large",
-};
 
 /// The kubelet settings of a class: the first kind of problem that there is hides the others, as in the condition.
 fn node_class(class: &EC2NodeClass, gates: &FeatureGates) -> Vec<Problem> {
@@ -50,27 +41,27 @@ fn node_class(class: &EC2NodeClass, gates: &FeatureGates) -> Vec<Problem> {
     if !wrong.is_empty() {
         return wrong;
     }
-    if has_expressions(kubelet) {
-        if !gates.node_class_cel {
-            let message = "spec.kubelet contains a CEL expression, but the NodeClassCEL feature gate is disabled";
-            let field = expressions(class).into_iter().next().map_or(path, |(field, _)| field);
-            return vec![Problem::new(field, message)];
-        }
-        let invalid: Vec<Problem> = expressions(class)
-            .into_iter()
-            .filter_map(|(field, text)| {
-                let error = Expression::new(&text).evaluate(&EXAMPLE).err()?;
-                Some(Problem::new(field.clone(), format!("{field}: {error}")))
-            })
-            .collect();
-        if !invalid.is_empty() {
-            return invalid;
-        }
+    let expressions = expressions(class);
+    if has_expressions(kubelet) && !gates.node_class_cel {
+        let message =
+            "spec.kubelet contains a CEL expression, but the NodeClassCEL feature gate is disabled";
+        let field = expressions.into_iter().next().map_or(path, |(field, _)| field);
+        return vec![Problem::new(field, message)];
     }
-    unsupported_kubelet(class.spec.ami_family(), kubelet)
-        .map(|message| Problem::new(path, message))
-        .into_iter()
-        .collect()
+    let invalid: Vec<Problem> = expressions
+        .iter()
+        .filter_map(|(field, text)| {
+            let error = Expression::new(text).check().err()?;
+            Some(Problem::new(field.clone(), format!("{field}: {error}")))
+        })
+        .collect();
+    if !invalid.is_empty() {
+        return invalid;
+    }
+    if let Some(message) = unsupported_kubelet(class.spec.ami_family(), kubelet) {
+        return vec![Problem::new(path, message)];
+    }
+    if expressions.is_empty() { Vec::new() } else { market::failing_expressions(class) }
 }
 
 /// The texts of `spec.kubelet` that are expressions, with their fields.

@@ -918,6 +918,33 @@ fn kubelet_settings() {
             .len(),
         1
     );
+    // A number that some type cannot have, negative or beyond 32 bits: told after all else, with the first such type.
+    let mut failing = json!({"maxPods": "vcpus * 1000000000", "kubeReserved": {"cpu": "vcpus - 4"},
+        "systemReserved": {"memory": "1.0 / 0.0", "cpu": "vcpus - 1"}});
+    assert_eq!(
+        problems("AL2023", failing.clone(), "NodeClassCEL=true"),
+        [
+            "spec.kubelet.maxPods | spec.kubelet.maxPods: \"vcpus * 1000000000\" gives 8000000000, which is outside 0 to \
+          2147483647 (instance type a1.2xlarge)"
+        ]
+    );
+    failing["maxPods"] = json!("vcpus * 10");
+    assert_eq!(
+        problems("AL2023", failing.clone(), "NodeClassCEL=true"),
+        [
+            "spec.kubelet.kubeReserved[cpu] | spec.kubelet.kubeReserved.cpu: \"vcpus - 4\" gives -2, which is below 0 \
+             (instance type a1.large)",
+            "spec.kubelet.systemReserved[memory] | spec.kubelet.systemReserved.memory: \"1.0 / 0.0\" cannot be \
+             evaluated: the result is inf (instance type a1.2xlarge)"
+        ]
+    );
+    failing["port"] = json!(1);
+    assert_eq!(
+        problems("AL2", failing, "NodeClassCEL=true"),
+        [
+            "spec.kubelet | spec.kubelet has fields not applied by the AL2 AMI family that would be silently dropped: port"
+        ]
+    );
 }
 
 #[test] // api 20.1

@@ -39,7 +39,7 @@ pub fn offerings<'a>(
             capacity_type,
             zone: zone.to_owned(),
         };
-        for offering in it.offerings.iter() {
+        for offering in &it.offerings {
             let key = series(offering.capacity_type, &offering.zone);
             let gauge = gauges.entry(key).or_default();
             gauge.available |= offering.available;

@@ -145,6 +145,10 @@ fn what_is_v1_already_passes_unchanged_and_others_are_passed_over() {
     let (objects, notes) = convert(&manifests).expect("converts");
     assert_eq!(objects, [manifests[1].value.clone()]);
     assert!(notes.is_empty());
+    // No version of an overlay was converted, whatever it says.
+    let text = "apiVersion: karpenter.sh/v1beta1\nkind: NodeOverlay\nmetadata: {name: o}\nspec: {requirements: []}\n";
+    let manifests = input::load_text("a.yaml", text).expect("valid");
+    assert_eq!(convert(&manifests).expect("converts").0, [manifests[0].value.clone()]);
 }
 
 #[test]

@@ -113,6 +113,76 @@ fn one_finding_per_problem() {
     );
 }
 
+#[test] // api 0, the three layers of checking: each says what it finds, and no fault is told twice
+fn what_rules_refuse_hides_no_other_fault() {
+    // Rules over the whole spec.
+    let class = CLASS.replace("  role: r\n", "  kubelet: {notAKubeletField: 1}\n");
+    assert_eq!(
+        findings(&class),
+        [
+            "4 Cel spec: must specify exactly one of ['role', 'instanceProfile']",
+            "5 Runtime spec.kubelet.notAKubeletField: spec.kubelet: unknown field \"notAKubeletField\"",
+        ]
+    );
+    let latest = CLASS.replace("  role: r\n", "").replace("v20250115", "latest");
+    assert_eq!(findings(&latest).len(), 2, "{:?}", findings(&latest));
+    let duplicate = "      taints:\n      - {key: a, effect: NoSchedule}\n      - {key: a, effect: NoSchedule}\n";
+    assert_eq!(
+        findings(&format!("{POOL}{duplicate}  replicas: 1\n  weight: 1\n")),
+        [
+            "5 Cel spec: 'weight' is not supported on static NodePools",
+            "18 Runtime spec.template.spec.taints[1]: duplicate taint Key/Effect pair a=NoSchedule",
+        ]
+    );
+    // Rules over a list or map: other entries, and other faults of the same entry.
+    let entries = "      - {key: team, operator: In, values: []}\n      - {key: karpenter.sh/capacity-type, operator: In, \
+                   values: [preemptible]}\n      - {key: karpenter.sh/capacity-type, operator: In, values: [spot], \
+                   minValues: 2}\n      - {key: cpu, operator: Gt, values: []}\n";
+    let rule = |message: &str| format!("12 Cel spec.template.spec.requirements: {message}");
+    assert_eq!(
+        findings(&format!("{POOL}{entries}")),
+        [
+            rule(
+                "requirements operator 'Gt', 'Lt', 'Gte', or 'Lte' must have a single positive integer value"
+            ),
+            rule("requirements with 'minValues' must have at least that many values specified in the 'values' field"),
+            rule("requirements with operator 'In' must have a value defined"),
+            "17 Runtime spec.template.spec.requirements[2]: invalid value: no valid values found in [preemptible] for \
+             karpenter.sh/capacity-type, expected one of: [on-demand reserved spot] in requirements, restricted"
+                .to_owned(),
+        ]
+    );
+    let labels = "  template:\n    metadata:\n      labels:\n        karpenter.sh/initialized: a b\n        \
+                  karpenter.k8s.aws/ec2nodeclass: x\n        a_b/c: x\n";
+    let found = findings(&POOL.replace("  template:\n", labels));
+    let starts = [
+        "8 Cel spec.template.metadata.labels: label domain \"karpenter.sh\" is restricted",
+        "9 Schema spec.template.metadata.labels.karpenter.sh/initialized: Invalid value: \"a b\"",
+        "10 Runtime spec.template.metadata.labels[karpenter.k8s.aws/ec2nodeclass]: invalid key name",
+        "11 Runtime spec.template.metadata.labels[a_b/c]: invalid key name \"a_b/c\" in labels, \"prefix part",
+    ];
+    assert_eq!(found.len(), starts.len(), "{found:#?}");
+    for (found, start) in found.iter().zip(starts) {
+        assert!(found.starts_with(start), "{found}");
+    }
+    let overlay = "apiVersion: karpenter.sh/v1alpha1\nkind: NodeOverlay\nmetadata: {name: o}\nspec:\n  requirements: []\n  \
+                   capacity: {cpu: 1, vpc.amazonaws.com/efa: 1}\n";
+    assert_eq!(
+        findings(overlay),
+        [
+            "6 Runtime spec.capacity[vpc.amazonaws.com/efa]: invalid capacity: vpc.amazonaws.com/efa in resource, \
+             restricted",
+            "6 Cel spec.capacity: invalid resource restricted",
+        ]
+    );
+    // What nobody sells is only known of a pool whose labels are right (api 16, case 5).
+    let label = "  template:\n    metadata: {labels: {karpenter.k8s.aws/instance-pods: \"9\"}}\n";
+    assert_eq!(
+        findings(&POOL.replace("  template:\n", label)),
+        ["7 Cel spec.template.metadata.labels: label domain \"karpenter.k8s.aws\" is restricted"]
+    );
+}
+
 #[test] // api 4, case 12
 fn changes_are_judged_against_what_was_there() {
     let fixed = format!("{POOL}  replicas: 3\n");
@@ -160,6 +230,14 @@ fn selector_terms_that_nobody_wants() {
     let everything = class("[{tags: {}}]");
     assert!(
         everything[0].starts_with("8 Advice spec.subnetSelectorTerms[0].tags: no tags in a term")
+    );
+    let reservations = format!("{CLASS}  capacityReservationSelectorTerms: [{{tags: {{}}}}]\n");
+    assert_eq!(
+        findings(&reservations),
+        [
+            "9 Advice spec.capacityReservationSelectorTerms[0].tags: no tags in a term that has nothing else: it \
+             selects no capacity reservation"
+        ]
     );
     let mixed = class("[{id: subnet-1, tags: {a: b}}, {tags: {a: b}}]");
     assert_eq!(

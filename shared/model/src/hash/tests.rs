@@ -332,6 +332,7 @@ fn kubelet_settings() {
 }
 
 #[test] // api 17.3: the text that the kubelet settings are hashed as
+#[expect(clippy::excessive_precision, reason = "floats halfway between two texts")]
 fn kubelet_text() {
     for (settings, text) in [
         (json!({}), "null"),
@@ -362,6 +363,10 @@ fn kubelet_text() {
         assert_eq!(kubelet::canonical(Some(&map)), text);
     }
     assert_eq!(kubelet::canonical(None), "null");
+    // Read from JSON, a float of 17 digits is the nearest one, not its neighbour.
+    let text = r#"{"memoryThrottlingFactor":0.38120423768821243}"#;
+    let map = serde_json::from_str(text).expect("a map");
+    assert_eq!(kubelet::canonical(Some(&map)), text);
 }
 
 #[test]
