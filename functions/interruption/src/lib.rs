@@ -74,7 +74,9 @@ pub async fn handle(
         // DIFFERENCE: nobody can say whether another one is at work, but two minutes' notice do not wait for a table;
         // deleting a claim whose instance goes anyway is what the other one would do, too.
         Err(error) => {
-            cx.decide(Decision::new("act", "StateTable/stack", error.to_string()).caused_by(&error))
+            cx.decide(
+                Decision::new("act", "StateTable/stack", error.to_string()).caused_by(&error),
+            );
         }
     }
     let mut messages: Vec<(&SqsRecord, Message)> = Vec::new();

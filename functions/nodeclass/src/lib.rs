@@ -206,7 +206,7 @@ pub async fn handle(
             Ok(_) => {}
             // The next round comes by itself.
             Err(error) => {
-                cx.decide(Decision::new("fail", "NodeClaim", error.text()).caused_by(&error))
+                cx.decide(Decision::new("fail", "NodeClaim", error.text()).caused_by(&error));
             }
         }
     }

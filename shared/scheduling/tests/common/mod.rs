@@ -510,6 +510,7 @@ pub fn spread(app: &str, key: &str, fields: Value) -> Value {
     )
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "tests make the list for it")]
 pub fn spreads(list: Vec<Value>) -> Value {
     json!({"spec": {"topologySpreadConstraints": list}})
 }
