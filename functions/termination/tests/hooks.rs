@@ -1,4 +1,5 @@
 //! Nodes of Auto Scaling groups, which a lifecycle hook keeps until they are drained (`spec` aws-nodeclass 30).
+#![allow(clippy::needless_pass_by_value)] // Builders take literals.
 
 #[path = "../../lifecycle/tests/support/mod.rs"]
 mod support;
