@@ -259,6 +259,7 @@ fn nodes() {
             &json!({"status": {"capacity": {"cpu": "4"}}}),
             vec![changed.clone(), counts.clone()],
         ),
+        // scheduling 10, case 6
         ("tainted", &plain, &taint, vec![changed.clone(), "ProvisionDue Node/ip-1".to_owned()]),
         (
             "being deleted",

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use spokeshave_bootstrap::{
     BootstrapInput, MAX_USER_DATA_BYTES, NodeFacts, RenderError, WARN_USER_DATA_BYTES,
 };
@@ -39,10 +39,12 @@ use crate::{
 const LAUNCH_FAILURES: &str = "karpenter_cloudprovider_instance_launch_failures_total";
 /// Claims that share a fleet.
 const BATCH_SIZE: &str = "karpenter_cloudprovider_batcher_batch_size";
+/// So long the errors of a fleet say something of what can be had now.
+const NEWS: SignedDuration = SignedDuration::from_mins(1);
 /// Instance states that count as alive: an instance in any other is not adopted.
 const ALIVE: &[&str] = &["pending", "running"];
 /// Another run is at the same claims: look again when it must be done.
-const LOOK_AGAIN: jiff::SignedDuration = jiff::SignedDuration::from_secs(5);
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 
 /// What became of claims that named an attempt.
 pub struct Resumed {
@@ -69,7 +71,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             for claim in &claims {
                 let message = format!("EC2NodeClass {class_name} cannot be resolved");
                 let event = KubeEvent::on(&**claim, true, "NodeClassNotFound", message);
-                self.cluster.publish(event, jiff::SignedDuration::from_mins(2)).await;
+                self.cluster.publish(event, SignedDuration::from_mins(2)).await;
             }
             let text = format!("EC2NodeClass {class_name} not found or being deleted");
             return self.refuse_all(&claims, &Refusal::InsufficientCapacity(text)).await;
@@ -315,7 +317,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         if launch::needs_service_cidr(class) && cluster.service_cidr.is_none() {
             // nodeclass asks EKS and writes it down.
             let work = Work::new("ClusterFactsMissing", vec![spokeshave_ports::Key::of(class)]);
-            let delay = jiff::SignedDuration::ZERO;
+            let delay = SignedDuration::ZERO;
             self.queues.send(Concern::Nodeclass, &work, delay, "").await?;
             return Ok(Err(Refusal::create(
                 "ClusterCIDRUnknown",
@@ -464,7 +466,9 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         match stored.attempt.state {
             State::Launched => {
                 // The run that recorded the answer may have died before it drew these.
-                self.draw_consequences(&stored.attempt, &stored.attempt.errors).await;
+                if self.lacks_consequences(&stored.attempt).await {
+                    self.draw_consequences(&stored.attempt, &stored.attempt.errors).await;
+                }
                 next.extend(self.settle(&stored.attempt, Some(&held), &mut known).await?);
             }
             State::Preparing => {
@@ -679,6 +683,24 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
         Ok(Some(attempt))
     }
 
+    /// Whether what an answer said of capacity is still news, and was not written down. Drawn again with each look at a
+    /// claim, marks would never end.
+    async fn lacks_consequences(&self, attempt: &Attempt) -> bool {
+        let begun = attempt.created.unwrap_or(Timestamp::UNIX_EPOCH);
+        if attempt.errors.is_empty() || self.cx.now.duration_since(begun) > NEWS {
+            return false;
+        }
+        let Ok(marks) = stored::load_unavailable(self.state, self.cx.now).await else {
+            return false;
+        };
+        let consequences = answer::consequences(&attempt.errors, &attempt.facts);
+        let mut wanted = consequences.iter().filter_map(|it| match it {
+            Consequence::Mark(mark) => Some(mark.key()),
+            _ => None,
+        });
+        wanted.any(|key| !marks.has(&key))
+    }
+
     /// Marks, counts, metrics and events of a fleet's errors. None of them may stop a launch that succeeded.
     async fn draw_consequences(&self, attempt: &Attempt, errors: &[FleetError]) {
         let facts = &attempt.facts;
@@ -725,7 +747,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                             "{code}: create the service-linked role with `aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`"
                         );
                         let event = KubeEvent::on(&claim, true, "SpotSLRCreationFailed", message);
-                        self.cluster.publish(event, jiff::SignedDuration::from_mins(2)).await;
+                        self.cluster.publish(event, SignedDuration::from_mins(2)).await;
                     }
                     Ok(())
                 }

@@ -142,7 +142,7 @@ fn report(claim: &NodeClaim, planned: &PlannedClaim, cx: &Invocation<'_>) {
 }
 
 /// Whether the pool still is there, and below its limits. Equality is allowed: the plan decides about it.
-async fn may_create(
+pub(crate) async fn may_create(
     pool: &str,
     usage: Option<&Resources>,
     cluster: &impl Cluster,

@@ -9,6 +9,8 @@ use spokeshave_ports::{
 
 use super::*;
 
+mod reserved;
+
 fn now() -> Timestamp {
     "2026-03-01T12:00:00Z".parse().expect("a time")
 }
@@ -135,7 +137,7 @@ fn nothing_is_created_before_the_last_orders_are_seen() {
     assert_eq!(claims(&fake).len(), 1);
 }
 
-#[test] // scheduling 17, case 1
+#[test] // scheduling 17, cases 1 and 2
 fn a_pod_on_an_existing_node_nominates_it() {
     let fake = world();
     fake.add_json::<NodeClaim>(json!({"metadata": {"name": "c1", "labels": {"karpenter.sh/nodepool": "default"}},
@@ -151,14 +153,17 @@ fn a_pod_on_an_existing_node_nominates_it() {
                    "capacity": {"cpu": "2", "memory": "4Gi", "pods": "10"}}}),
     );
     fake.add_json::<Pod>(pending("p", "1"));
+    let until = || fake.records.borrow()[&StateKey::new("nomination", "n1")].data["until"].clone();
     provision(&fake, &pods_pending());
-    let events = fake.events.borrow();
-    assert_eq!(events.len(), 1);
-    assert_eq!(events[0].message, "Pod should schedule on: nodeclaim/c1, node/n1");
-    let records = fake.records.borrow();
-    let nomination = &records[&StateKey::new("nomination", "n1")];
-    assert_eq!(nomination.data["until"], json!("2026-03-01T12:00:20Z"));
+    assert_eq!(fake.events.borrow().len(), 1);
+    assert_eq!(fake.events.borrow()[0].message, "Pod should schedule on: nodeclaim/c1, node/n1");
+    assert_eq!(until(), json!("2026-03-01T12:00:20Z"));
     assert_eq!(claims(&fake).len(), 1);
+    // Again a minute later: the same event, which the publisher drops within two minutes, and a longer nomination.
+    fake.now.set(now() + SignedDuration::from_secs(60));
+    provision(&fake, &pods_pending());
+    assert!(fake.events.borrow().iter().all(|it| *it == fake.events.borrow()[0]));
+    assert_eq!(until(), json!("2026-03-01T12:01:20Z"));
 }
 
 #[test] // scheduling 9, case 4, and 24, case 1
@@ -612,6 +617,9 @@ fn capacity_that_is_short_makes_no_storm_of_claims() {
         } else {
             let mut claim = first[0].clone();
             claim.status.provider_id = "aws:///a/i-1".into();
+            let room = serde_json::from_value(json!({"cpu": "8", "memory": "16Gi", "pods": "30"}));
+            claim.status.capacity = room.expect("resources");
+            claim.status.allocatable = claim.status.capacity.clone();
             claim.conditions_mut().set_true(NodeClaim::LAUNCHED, now());
             let mut objects = fake.objects.borrow_mut();
             for value in objects.iter_mut().filter(|it| it.0.starts_with("NodeClaim/")) {
@@ -628,11 +636,7 @@ fn capacity_that_is_short_makes_no_storm_of_claims() {
             fake.add_json::<Pod>(pending(name, "7"));
         }
         provision(&fake, &pods_pending());
-        let known: Vec<&str> = first.iter().map(|it| it.metadata.name.as_str()).collect();
-        let n_new = claims(&fake)
-            .iter()
-            .filter(|it| !known.contains(&it.metadata.name.as_str()) || !launched)
-            .count();
+        let n_new = decisions(&fake, "create").len();
         let waits = decisions(&fake, "defer");
         let left = fake.records.borrow().keys().filter(|it| it.partition == "shortage").count();
         let wakes: Vec<i64> = fake
@@ -663,8 +667,10 @@ fn capacity_that_is_short_makes_no_storm_of_claims() {
     let (n_new, waits, left, wakes) = ordered(Some(3), 20, false);
     assert_eq!((n_new, waits.len(), left, wakes), (1, 2, 1, vec![]));
     assert!(waits[0].1.ends_with("; one is tried at a time"), "{}", waits[0].1);
-    // A launch since: over, and forgotten.
+    // A launch since, while the pause lasts: two at a time. After a single failure: over, and forgotten.
     let (n_new, waits, left, _) = ordered(Some(3), 5, true);
+    assert_eq!((n_new, waits.len(), left), (2, 0, 1));
+    let (n_new, waits, left, _) = ordered(Some(1), 5, true);
     assert_eq!((n_new, waits.len(), left), (2, 0, 0));
 }
 
@@ -754,21 +760,57 @@ fn usage_above_a_limit_stops_creation_and_equality_does_not() {
     );
 }
 
-#[test] // scheduling 24, case 3
+#[test] // scheduling 24, cases 3 and 4
 fn pending_pods_are_counted_by_zone() {
     let fake = world();
+    let name = "karpenter_scheduler_pending_pods_by_effective_zone_count";
+    let zones = |expected: &[&str]| {
+        let of = |it: &&str| format!("{name}{{controller=provisioner,zone={it}}} 1");
+        assert_eq!(fake.samples(name), expected.iter().map(of).collect::<Vec<_>>());
+    };
     let mut pinned = pending("pinned", "1");
     pinned["spec"]["nodeSelector"] = json!({"topology.kubernetes.io/zone": "a"});
     fake.add_json::<Pod>(pinned);
+    // Its volume is in another zone than its selector asks for.
+    let mut torn = pending("torn", "1");
+    torn["spec"]["nodeSelector"] = json!({"topology.kubernetes.io/zone": "a"});
+    torn["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+    fake.add_json::<Pod>(torn);
+    fake.add_json::<spokeshave_model::core::PersistentVolumeClaim>(json!({
+        "metadata": {"name": "c", "namespace": "default",
+                     "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+        "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}}));
+    fake.add_json::<spokeshave_model::core::PersistentVolume>(json!({"metadata": {"name": "pv"},
+        "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions":
+            [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["b"]}]}]}}}}));
     fake.add_json::<Pod>(pending("free", "1"));
     provision(&fake, &pods_pending());
-    assert_eq!(
-        fake.samples("karpenter_scheduler_pending_pods_by_effective_zone_count"),
-        [
-            "karpenter_scheduler_pending_pods_by_effective_zone_count{controller=provisioner,zone=a} 1",
-            "karpenter_scheduler_pending_pods_by_effective_zone_count{controller=provisioner,zone=flexible} 1",
-        ]
-    );
+    zones(&["a", "flexible", "none"]);
+    // The next solve says nothing of zones that nobody waits for any more.
+    fake.objects.borrow_mut().retain(|key, _| !key.starts_with("Pod/default/pinned"));
+    fake.metrics.borrow_mut().clear();
+    fake.now.set(now() + SignedDuration::from_secs(10));
+    provision(&fake, &pods_pending());
+    zones(&["flexible", "none"]);
+}
+
+#[test] // scheduling 15, case 6
+fn a_pool_that_is_gone_gets_no_claims() {
+    let fake = world();
+    let settings = Settings::default();
+    let now = now();
+    let cx = Invocation {
+        concern: Concern::Provision,
+        now,
+        deadline: now,
+        settings: &settings,
+        journal: &fake,
+    };
+    let may = |pool: &str| block_on(carry_out::may_create(pool, None, &fake, &cx)).expect("read");
+    assert!(may("default"));
+    assert!(!may("gone"));
+    let gone = ("NodePool/gone".to_owned(), "the pool is gone".to_owned());
+    assert_eq!(decisions(&fake, "skip"), [gone]);
 }
 
 #[test] // scheduling 23, case 6; 6, case 7

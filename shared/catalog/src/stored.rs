@@ -7,7 +7,7 @@
 //! | `catalog` | `fixed` | types that replace EC2's, in simulations | EC2's own types |
 //! | `catalog` | `spot` | spot prices | spot at on-demand prices until the next read |
 //! | `unavailable` | the mark's key | nothing but its end | a failing pool is tried again |
-//! | `shortage` | `<pool>/<shape>` of claims | how often in a row they got no instance, and when last | a few claims more that fail |
+//! | `shortage` | `<pool>/<shape>` of claims | how often in a row they got no instance, when last, and how many may be tried at once | a few claims more that fail |
 //! | `unavailable-sequence` | `all` | counts marks | nothing |
 //! | `reservation` | reservation id | instances left, and when EC2 said so | counted as 0 until the next read |
 //! | `placement-group` | name or id | a placement group that a class selects; nodeclass writes it | launches into it wait |
@@ -505,12 +505,35 @@ pub async fn note_shortage(
     }
 }
 
-/// Forgets a shortage: claims of the shape were launched again.
+/// Notes that a claim of a shape was launched at `launched`, after what is known of its shortage as `seen`. A failure that
+/// came in between stands.
 ///
 /// # Errors
 /// When the table does not answer.
-pub async fn forget_shortage(state: &impl StateTable, shape: &str) -> Result<(), StateError> {
-    state.remove(&StateKey::new(SHORTAGE, shape), When::Always).await
+pub async fn ease_shortage(
+    state: &impl StateTable,
+    shape: &str,
+    seen: &Shortage,
+    launched: Timestamp,
+) -> Result<(), StateError> {
+    let key = StateKey::new(SHORTAGE, shape);
+    let Some(record) = state.read(&key).await? else { return Ok(()) };
+    if field::<Shortage>(&record).as_ref() != Some(seen) {
+        return Ok(());
+    }
+    let when = When::Version(record.version);
+    let done = match seen.eased(launched) {
+        None => state.remove(&key, when).await,
+        Some(eased) => {
+            let data = serde_json::to_value(eased).unwrap_or_default();
+            let expires_at = launched.saturating_add(shortage::FORGOTTEN).ok();
+            state.write(&key, data, expires_at, when).await.map(|_| ())
+        }
+    };
+    match done {
+        Err(StateError::Conflict(_)) => Ok(()),
+        other => other,
+    }
 }
 
 /// Memory that nodes reported.

@@ -164,3 +164,49 @@ fn default_selector(pod: &Pod, view: &ClusterView) -> Option<LabelSelector> {
     }
     (!selector.is_empty()).then_some(selector)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test] // scheduling 1, case 7
+    fn constraints_are_checked() {
+        let checked = |constraints: Value| {
+            let config = json!({"podTopologySpread": {"defaultConstraints": constraints}});
+            let config = serde_json::from_value::<SchedulerConfig>(config);
+            config.expect("known fields").constraints().map(|it| it.len())
+        };
+        let with = |extra: Value| {
+            let mut it = json!({"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "ScheduleAnyway"});
+            for (key, value) in extra.as_object().into_iter().flatten() {
+                it[key] = value.clone();
+            }
+            it
+        };
+        let plain = with(json!({}));
+        assert_eq!(checked(json!([plain])), Ok(1));
+        assert_eq!(
+            checked(json!([plain, with(json!({"whenUnsatisfiable": "DoNotSchedule"}))])),
+            Ok(2)
+        );
+        for (constraints, text) in [
+            (
+                json!([with(json!({"labelSelector": {}}))]),
+                "labelSelector and matchLabelKeys of \"topology.kubernetes.io/zone\" are forbidden: the pods' controllers give them",
+            ),
+            (
+                json!([plain, plain]),
+                "\"topology.kubernetes.io/zone\" with ScheduleAnyway is there twice",
+            ),
+            (
+                json!([with(json!({"maxSkew": 0}))]),
+                "maxSkew of \"topology.kubernetes.io/zone\" must be greater than 0",
+            ),
+        ] {
+            assert_eq!(checked(constraints), Err(ConfigError(text.to_owned())));
+        }
+    }
+}

@@ -155,8 +155,8 @@ pub(crate) struct Run<'p, 'a> {
     /// The first claims are orders of before.
     pub(crate) n_orders: usize,
     pub(crate) steps: Vec<String>,
-    /// Shapes of which a claim is under way or opened; kept while something is held back.
-    pub(crate) opened: BTreeSet<String>,
+    /// How many claims of a shape are under way or opened; kept while something is held back.
+    pub(crate) opened: BTreeMap<String, u32>,
     /// What the current pod waits for, and until when others do.
     pub(crate) wait: Option<Wait>,
     pub(crate) waiting: BTreeMap<usize, Timestamp>,
@@ -229,7 +229,7 @@ impl<'p, 'a> Run<'p, 'a> {
             price_orders: FxHashMap::default(),
             n_orders: 0,
             steps: Vec::new(),
-            opened: BTreeSet::new(),
+            opened: BTreeMap::new(),
             wait: None,
             waiting: BTreeMap::new(),
         };
@@ -352,7 +352,9 @@ impl<'p, 'a> Run<'p, 'a> {
             .cloned()
             .collect();
         for order in orders {
-            self.opened.extend(order.metadata.annotation(labels::SHAPE).map(str::to_owned));
+            if let Some(shape) = order.metadata.annotation(labels::SHAPE) {
+                *self.opened.entry(shape.to_owned()).or_insert(0) += 1;
+            }
             let planner = &mut *self.planner;
             let pool = order.nodepool();
             let template = planner.templates.iter().position(|it| Some(it.pool.name()) == pool);

@@ -15,8 +15,8 @@ use crate::{run::Run, sets::SetId};
 pub enum Hold {
     /// Nothing before this time.
     Until(Timestamp),
-    /// One claim, to see whether there is capacity again: none where one is under way.
-    OneAtATime,
+    /// So many claims at once, those under way included, to see whether there is capacity again.
+    AtMost(u32),
 }
 
 /// What is held back, by [`crate::PlannedClaim::shape`].
@@ -87,10 +87,12 @@ impl Run<'_, '_> {
                 text: format!("{short}; the next one is made at {until}"),
                 until: Some(*until),
             }),
-            Hold::OneAtATime if self.opened.contains(&shape) => {
-                Some(Wait { text: format!("{short}; one is tried at a time"), until: None })
+            Hold::AtMost(n) if self.opened.get(&shape).copied().unwrap_or(0) >= *n => {
+                let tried =
+                    if *n == 1 { "one is tried".to_owned() } else { format!("{n} are tried") };
+                Some(Wait { text: format!("{short}; {tried} at a time"), until: None })
             }
-            Hold::OneAtATime => None,
+            Hold::AtMost(_) => None,
         }
     }
 }

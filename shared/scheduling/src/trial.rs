@@ -836,7 +836,8 @@ impl Run<'_, '_> {
         }
         self.hold(&[], &fit.held);
         if !self.batch.holds.is_empty() {
-            self.opened.insert(self.shape_of_claim(template, fit.set, &fit.requests));
+            let shape = self.shape_of_claim(template, fit.set, &fit.requests);
+            *self.opened.entry(shape).or_insert(0) += 1;
         }
         self.claims.push(Claim {
             template,

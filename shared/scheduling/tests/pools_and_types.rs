@@ -820,6 +820,15 @@ fn the_claim_that_is_created() {
     assert_eq!(requirement(&solution, 0, CAPACITY_TYPE), format!("{CAPACITY_TYPE} In [on-demand]"));
 }
 
+#[test] // scheduling 15, case 5: the pool may change between the plan and the claim
+fn the_hash_is_that_of_the_plan() {
+    let mut planned = input(pool("default", json!({})), &catalogue_d());
+    planned.hash = "17".to_owned();
+    let solution = plan(&ClusterView::default(), &[planned], [pod("p", &[], json!({}))]);
+    let claim = solution.new_claims[0].to_node_claim(|from, _| from);
+    assert_eq!(claim.metadata.annotations["karpenter.sh/nodepool-hash"], "17");
+}
+
 #[test] // scheduling 22, case 8, and 11.1
 fn without_pools_there_is_nothing_to_make() {
     let fixed = input(pool("fixed", json!({"spec": {"replicas": 2}})), &catalogue_d());
