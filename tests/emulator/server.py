@@ -380,6 +380,12 @@ def deploy(client, template):
     # The functions are not moto's to start: it would want a container engine.
     for queue in sqs_backends[ACCOUNT][REGION].queues.values():
         queue.lambda_event_source_mappings.clear()
+    # Nor does it know queue policies in a stack. What their conditions refer to stays as it is written: nothing here reads it.
+    for policy in [it for it in resources.values() if it["Type"] == "AWS::SQS::QueuePolicy"]:
+        text = json.dumps(policy["Properties"]["PolicyDocument"])
+        for queue in policy["Properties"]["Queues"]:
+            name = queue.get("Ref") or queue["Fn::If"][1]["Ref"]
+            client("sqs").set_queue_attributes(QueueUrl=made[name]["PhysicalResourceId"], Attributes={"Policy": text})
     iam = client("iam")
     for entry in entries:
         role = entry["Properties"]["PrincipalArn"]["Fn::GetAtt"][0]

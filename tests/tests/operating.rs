@@ -9,8 +9,12 @@ use serde_json::{Value, json};
 use spokeshave_aws::Connection;
 use spokeshave_model::Settings;
 use spokeshave_tests::server;
+use tokio::sync::Mutex;
 
 const STACK: &str = "spokeshave-prod";
+
+/// Held by a test that works with dead letters: what one looks at is hidden from the others meanwhile.
+static LETTERS: Mutex<()> = Mutex::const_new(());
 
 /// Exit status, standard output as JSON, standard error.
 fn spokeshave(arguments: &[&str]) -> (i32, Value, String) {
@@ -80,6 +84,7 @@ async fn wear_out(client: &Client, url: &str) {
 
 #[tokio::test]
 async fn dead_letters_are_listed_shown_and_sent_again() {
+    let _alone = LETTERS.lock().await;
     let client = sqs().await;
     let before = listed("launch");
     assert_eq!(before["messages"], 0);
@@ -136,6 +141,7 @@ async fn dead_letters_are_listed_shown_and_sent_again() {
 
 #[tokio::test]
 async fn a_dead_letter_that_nobody_knows_stays() {
+    let _alone = LETTERS.lock().await;
     let client = sqs().await;
     // Sent there by hand: SQS has not moved it.
     let url = listed("tagging")["url"].as_str().expect("a URL").to_owned();
@@ -164,6 +170,7 @@ async fn a_dead_letter_that_nobody_knows_stays() {
 
 #[tokio::test]
 async fn a_solver_s_letters_keep_their_group() {
+    let _alone = LETTERS.lock().await;
     let client = sqs().await;
     // The FIFO queue: the group is the queue's own.
     let url = url_of(&client, listed("provision")["source"].as_str().expect("a name")).await;
@@ -187,6 +194,7 @@ async fn a_solver_s_letters_keep_their_group() {
 
 #[tokio::test]
 async fn undelivered_events_go_where_they_were_to_go() {
+    let _alone = LETTERS.lock().await;
     let client = sqs().await;
     let url = listed("undelivered")["url"].as_str().expect("a URL").to_owned();
     let tagging = listed("tagging")["source"].as_str().expect("a name").to_owned();
@@ -249,6 +257,7 @@ fn findings<'a>(answer: &'a Value, check: &str) -> Vec<(&'a str, &'a str, &'a st
 
 #[tokio::test]
 async fn doctor_finds_what_was_changed_by_hand() {
+    let _alone = LETTERS.lock().await;
     let arguments = ["doctor", "--stack", STACK, "--no-cluster", "--no-probe"];
     let (status, answer, _) = spokeshave(&arguments);
     assert_eq!(
