@@ -34,7 +34,7 @@ from moto.ec2.responses.fleets import Fleets
 from moto.events.models import EventBus, Rule
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from moto.scheduler.models import scheduler_backends
-from moto.sqs.models import SQSBackend, sqs_backends
+from moto.sqs.models import Queue, SQSBackend, sqs_backends
 from moto.sqs.responses import SQSResponse
 from moto.ssm.models import Parameter, ssm_backends
 from werkzeug.serving import make_server
@@ -164,6 +164,19 @@ def receive_response(responses):
 
 
 SQSBackend.receive_message = receive_message
+
+set_attributes_of_moto = Queue._set_attributes
+
+
+def set_attributes(queue, attributes, now=None):
+    """A queue keeps its policy when something else is set."""
+    kept = getattr(queue, "_policy_json", None)
+    set_attributes_of_moto(queue, attributes, now)
+    if kept and "Policy" not in attributes:
+        queue._policy_json = kept
+
+
+Queue._set_attributes = set_attributes
 SQSResponse.receive_message = receive_response
 
 

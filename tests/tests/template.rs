@@ -627,7 +627,7 @@ fn an_existing_interruption_queue_is_taken_over() {
     expected.extend(
         rules
             .iter()
-            .filter(|(name, it)| it.get("EventBusName").is_none() && name != "LifecycleHookRule")
+            .filter(|(name, it)| it.get("EventBusName").is_none() && *name != "LifecycleHookRule")
             .map(|(name, _)| name.as_str()),
     );
     assert_eq!(conditional, expected);
