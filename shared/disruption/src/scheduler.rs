@@ -169,6 +169,8 @@ impl<'a> Scheduler<'a> {
             reserved: ReservedMode::Fallback,
             respect_consolidate_after: purpose == Purpose::Consolidation,
             refuse_uninitialized: true,
+            // Consolidation replaces by one claim or not at all.
+            one_claim: purpose == Purpose::Consolidation,
             displaced: displaced_keys.clone(),
             ..Batch::default()
         };
@@ -199,7 +201,9 @@ impl<'a> Scheduler<'a> {
                 (!pods.is_empty()).then(|| Placement { node: it.name.clone(), pods })
             })
             .collect();
-        let new_claims = solution.new_claims.iter().map(|it| new_claim(it, &mut seed)).collect();
+        let mut new_claims: Vec<NewClaim> =
+            solution.new_claims.iter().map(|it| new_claim(it, &mut seed)).collect();
+        new_claims.resize_with(new_claims.len() + solution.untold_claims, NewClaim::default);
         Ok(Simulation { new_claims, unplaced, placements })
     }
 }

@@ -39,6 +39,7 @@ pub struct Unplaced {
 /// The answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Simulation {
+    /// Of several, [`Purpose::Consolidation`] is told nothing but how many there are.
     pub new_claims: Vec<NewClaim>,
     /// Sorted by pod.
     pub unplaced: Vec<Unplaced>,

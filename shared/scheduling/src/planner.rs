@@ -79,6 +79,9 @@ pub struct Batch {
     pub displaced: BTreeSet<ObjectKey>,
     /// Shapes of claims for which capacity is short.
     pub holds: Holds,
+    /// Of several new claims only the number is asked for ([`Solution::untold_claims`]): what they would be costs more to
+    /// work out than where the pods go.
+    pub one_claim: bool,
     /// The pod whose way is to be told step by step.
     pub explain: Option<ObjectKey>,
 }

@@ -101,7 +101,12 @@ impl Run<'_, '_> {
             }
             solution.existing.push(placement);
         }
+        let untold = self.leaves_claims_untold();
         for claim in std::mem::take(&mut self.claims) {
+            if untold && claim.ordered.is_none() {
+                solution.untold_claims += 1;
+                continue;
+            }
             let pods = claim.pods.iter().map(|at| Arc::clone(&self.entries[*at].pod)).collect();
             if let Some(Order { claim: order, .. }) = &claim.ordered {
                 let placement = ExistingPlacement {
@@ -139,6 +144,17 @@ impl Run<'_, '_> {
         }
         solution.steps = std::mem::take(&mut self.steps);
         solution
+    }
+
+    /// Whether the number of new claims is all that is asked for. Where the cut to [`MAX_INSTANCE_TYPES`] may refuse a claim,
+    /// the number is known only once all are worked out.
+    fn leaves_claims_untold(&self) -> bool {
+        let is_cut = |at: usize| {
+            let template = &self.planner.templates[at];
+            template.has_min_values && template.types.len() > MAX_INSTANCE_TYPES
+        };
+        let mut new = self.claims.iter().filter(|it| it.ordered.is_none());
+        self.batch.one_claim && new.clone().nth(1).is_some() && !new.any(|it| is_cut(it.template))
     }
 
     fn planned(

@@ -272,6 +272,8 @@ impl ExistingPlacement {
 pub struct Solution {
     /// As they were opened.
     pub new_claims: Vec<PlannedClaim>,
+    /// How many new claims there are where there are several and nobody asked what they are ([`crate::Batch::one_claim`]).
+    pub untold_claims: usize,
     /// Only those that receive pods, in the order in which they are tried.
     pub existing: Vec<ExistingPlacement>,
     pub unschedulable: BTreeMap<ObjectKey, Reason>,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use common::*;
 use serde_json::{Value, json};
-use spokeshave_model::{Kind, NodeClaim, ObjectKey, core::Node, meta::from_value};
-use spokeshave_scheduling::{Change, ClusterView, Object, StateNode, usage_by_pool};
+use spokeshave_model::{Kind, NodeClaim, ObjectKey, core::Node, labels, meta::from_value};
+use spokeshave_scheduling::{Change, ClusterView, Object, PoolInput, StateNode, usage_by_pool};
 
 fn claim(name: &str, id: &str, fields: Value) -> NodeClaim {
     from_value(over(
@@ -210,4 +210,27 @@ fn simulations_follow_their_own_rules() {
     assert_eq!(simulate(&fresh, false, true).unschedulable.len(), 1, "consolidation");
     assert!(simulate(&fresh, false, false).unschedulable.is_empty(), "drift");
     assert!(simulate(&fresh, true, true).unschedulable.is_empty(), "from a node that is going");
+}
+
+#[test]
+fn of_several_claims_the_number_is_enough_where_no_more_is_asked_for() {
+    use spokeshave_scheduling::{Batch, solve};
+    let pools = [input(pool("default", json!({})), &catalogue_d())];
+    let with_min_values = json!({"spec": {"template": {"spec": {"requirements": [{"key": labels::INSTANCE_TYPE,
+        "operator": "Exists", "minValues": 1}]}}}});
+    let plan = |pools: &[PoolInput], n: usize, one_claim: bool| {
+        let apart = affine("podAntiAffinity", "web", labels::HOSTNAME);
+        let pods = replicas("web", 0, n, &[("cpu", "500m")], &apart);
+        let batch = Batch { one_claim, ..batch(pods) };
+        let solution = solve(&ClusterView::default(), pools, &batch, &options(), now());
+        assert!(solution.unschedulable.is_empty());
+        (solution.new_claims.len(), solution.untold_claims)
+    };
+    assert_eq!(plan(&pools, 3, false), (3, 0));
+    assert_eq!(plan(&pools, 3, true), (0, 3));
+    assert_eq!(plan(&pools, 1, true), (1, 0));
+    assert_eq!(plan(&pools, 0, true), (0, 0));
+    // Of more than 600 types some are cut off, which a claim may not survive: then all are worked out.
+    let many = [input(pool("default", with_min_values), &catalogue_f(700))];
+    assert_eq!(plan(&many, 3, true), (3, 0));
 }
