@@ -52,7 +52,6 @@ pub fn decide(
     };
     let price: f64 = candidates.iter().map(|it| it.price).sum();
     let mut claim = claim.clone();
-    sort_by_price(&mut claim.instance_types, &claim.requirements);
     let allows = |claim: &NewClaim, capacity_type: CapacityType| {
         claim
             .requirements
@@ -66,6 +65,8 @@ pub fn decide(
     if let Some(why) = keep_cheaper(&mut claim, price) {
         return Decision::Keep(why);
     }
+    // Few are left by now, mostly none.
+    sort_by_price(&mut claim.instance_types, &claim.requirements);
     // The price test counted on spot; falling back to on-demand could be dearer than what is replaced.
     // DIFFERENCE: where no type that is left can be bought as spot, on-demand is what was priced, and what stays;
     // Karpenter would order spot in vain.

@@ -21,6 +21,7 @@ mod options;
 pub mod overlays;
 mod planner;
 mod ports;
+mod repellers;
 mod report;
 pub mod requests;
 mod rows;

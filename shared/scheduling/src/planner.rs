@@ -18,13 +18,14 @@ use crate::{
     dims::Dims,
     domains::Domains,
     options::Options,
+    repellers::Repellers,
     rows::{Row, Rows},
     run::Run,
     sets::{SetId, Sets},
     shapes,
     shortage::Holds,
     solution::Solution,
-    templates::{Skipped, Template},
+    templates::{Priced, Skipped, Template},
     topology::Bases,
     view::ClusterView,
     volumes,
@@ -108,6 +109,9 @@ pub struct Planner<'a> {
     pub(crate) holding_rows: Bits,
     /// What topology has counted, for the next solve.
     pub(crate) bases: Bases,
+    pub(crate) repellers: Repellers,
+    /// Types by price for what claims have become: template, requirements and reservations.
+    pub(crate) price_orders: FxHashMap<(usize, SetId, Vec<usize>), Arc<Vec<Priced>>>,
     measured: usize,
 }
 
@@ -199,6 +203,8 @@ impl<'a> Planner<'a> {
             open_rows: Bits::default(),
             holding_rows: Bits::default(),
             bases: Bases::default(),
+            repellers: Repellers::default(),
+            price_orders: FxHashMap::default(),
             measured: 0,
         }
     }
@@ -248,15 +254,8 @@ impl<'a> Planner<'a> {
         for daemon in &self.daemons {
             keys.extend(daemon.keys(&self.sets));
         }
-        for key in &self.view.repellers {
-            if let Some(pod) = self.view.pod(key) {
-                for term in &pod.spec.affinity.pod_anti_affinity.required {
-                    if !keys.contains(&term.topology_key) {
-                        keys.insert(term.topology_key.clone());
-                    }
-                }
-            }
-        }
+        self.repellers.make(self.view, &self.rows, &mut self.sets);
+        keys.extend(self.repellers.keys.iter().cloned());
         self.rows.look_at(keys, &mut self.sets);
         if self.measured == 0 {
             self.measure();

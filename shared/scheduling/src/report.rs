@@ -175,12 +175,12 @@ impl Run<'_, '_> {
         let order = if template.has_overrides() {
             // The cheapest offering of a type may be one of those that do not hold the pods.
             Arc::new(template.by_price(&requirements, &claim.slots, &self.planner.sets))
-        } else if let Some(known) = self.price_orders.get(&question) {
+        } else if let Some(known) = self.planner.price_orders.get(&question) {
             Arc::clone(known)
         } else {
             let all = Bits::all(template.slots.len());
             let found = Arc::new(template.by_price(&requirements, &all, &self.planner.sets));
-            self.price_orders.insert(question, Arc::clone(&found));
+            self.planner.price_orders.insert(question, Arc::clone(&found));
             found
         };
         let mut there = vec![false; template.types.len()];

@@ -25,7 +25,6 @@ use crate::{
     shapes::{self, KeyGroups, Shape, ShapeId, VolumePlace},
     shortage::Wait,
     solution::Solution,
-    templates::Priced,
     topology::Topology,
     volumes::{self, Attachments},
 };
@@ -150,8 +149,6 @@ pub(crate) struct Run<'p, 'a> {
     pub(crate) explained: Option<usize>,
     pub(crate) current: Option<usize>,
     pub(crate) tolerated: FxHashMap<(usize, usize), bool>,
-    /// Types by price, for claims that have become the same.
-    pub(crate) price_orders: FxHashMap<(usize, SetId, Vec<usize>), Arc<Vec<Priced>>>,
     /// The first claims are orders of before.
     pub(crate) n_orders: usize,
     pub(crate) steps: Vec<String>,
@@ -189,10 +186,13 @@ impl<'p, 'a> Run<'p, 'a> {
         let remaining = planner.remaining(|row| row.offered && !out.get(row.at));
         let n_dims = planner.dims.len();
         let bases = std::mem::take(&mut planner.bases);
+        let repellers = std::mem::take(&mut planner.repellers);
+        let sets = &mut planner.sets;
+        let topology = Topology::new(moving, bases, repellers, view, &planner.rows, sets);
         let mut run = Self {
             planner,
             batch: batch.clone(),
-            topology: Topology::new(moving, bases),
+            topology,
             shapes: Vec::new(),
             by_fingerprint: FxHashMap::default(),
             entries: Vec::with_capacity(pods.len()),
@@ -226,7 +226,6 @@ impl<'p, 'a> Run<'p, 'a> {
             explained: None,
             current: None,
             tolerated: FxHashMap::default(),
-            price_orders: FxHashMap::default(),
             n_orders: 0,
             steps: Vec::new(),
             opened: BTreeMap::new(),
@@ -649,6 +648,7 @@ impl<'p, 'a> Run<'p, 'a> {
             }
         }
         self.planner.bases = std::mem::take(&mut self.topology.bases);
+        self.planner.repellers = std::mem::take(&mut self.topology.repellers);
         self.report(&queue, &deferred, &reached)
     }
 }

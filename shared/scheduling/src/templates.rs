@@ -586,18 +586,20 @@ impl Template {
     ) -> Vec<CapacityType> {
         let mut is_listed = vec![false; self.types.len()];
         listed.iter().for_each(|it| is_listed[it.type_at] = true);
-        let mut found: BTreeMap<SetId, CapacityType> = BTreeMap::new();
+        // Thousands of offerings are of a few classes.
+        let mut seen = Bits::default();
+        let mut all: Vec<CapacityType> = Vec::new();
         for slot in slots.iter().map(|at| &self.slots[at]).filter(|it| is_listed[it.type_at]) {
             for (at, class) in &slot.offerings {
-                let of = || self.types[slot.type_at].offerings[*at].capacity_type;
-                found.entry(*class).or_insert_with(of);
+                if seen.get(class.0 as usize) {
+                    continue;
+                }
+                seen.set(class.0 as usize);
+                if requirements.intersects(sets.get(*class)).is_ok() {
+                    all.push(self.types[slot.type_at].offerings[*at].capacity_type);
+                }
             }
         }
-        let mut all: Vec<CapacityType> = found
-            .into_iter()
-            .filter(|(class, _)| requirements.intersects(sets.get(*class)).is_ok())
-            .map(|it| it.1)
-            .collect();
         all.sort();
         all.dedup();
         all

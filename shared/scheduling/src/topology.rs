@@ -1,6 +1,6 @@
 //! Topology groups: spread, affinity and anti-affinity as counts per domain (`spec` scheduling 7).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use spokeshave_model::{
@@ -15,6 +15,7 @@ use crate::{
     bits::Bits,
     daemons::absence,
     domains::Domains,
+    repellers::{Leaving, Repellers},
     rows::{Row, Rows},
     sets::{KeyId, SetId, Sets},
     shapes,
@@ -123,7 +124,7 @@ impl Group {
         self.counts.get(at).copied().unwrap_or(0)
     }
 
-    fn add(&mut self, at: usize, n: u32) {
+    pub(crate) fn add(&mut self, at: usize, n: u32) {
         if self.counts.len() <= at {
             self.counts.resize(at + 1, 0);
         }
@@ -218,14 +219,29 @@ pub(crate) struct Topology {
     moving: FxHashSet<ObjectKey>,
     /// Kept from solve to solve.
     pub(crate) bases: Bases,
+    pub(crate) repellers: Repellers,
+    /// What of the repellers is moving.
+    leaving: Vec<Leaving>,
 }
 
 /// Groups with all pods counted where they are: the same for every solve over one view.
 pub(crate) type Bases = FxHashMap<(bool, Identity), Group>;
 
 impl Topology {
-    pub(crate) fn new(moving: FxHashSet<ObjectKey>, bases: Bases) -> Self {
-        Self { moving, bases, ..Self::default() }
+    pub(crate) fn new(
+        moving: FxHashSet<ObjectKey>,
+        bases: Bases,
+        repellers: Repellers,
+        view: &ClusterView,
+        rows: &Rows,
+        sets: &mut Sets,
+    ) -> Self {
+        let moving_owners = moving.iter().filter(|it| view.repellers.contains(*it));
+        let leaving = moving_owners
+            .filter_map(|it| view.pod(it))
+            .flat_map(|it| repellers.leaving(it, view, rows, sets))
+            .collect();
+        Self { moving, bases, repellers, leaving, ..Self::default() }
     }
 
     /// The ordinary groups of a pod: all of its spread constraints and (anti-)affinity terms that it still has.
@@ -286,29 +302,14 @@ impl Topology {
         sets: &mut Sets,
         domains: &mut Domains,
     ) {
-        let mut relevant: FxHashMap<Identity, bool> = FxHashMap::default();
-        for key in &view.repellers {
-            if self.moving.contains(key) {
-                continue;
-            }
-            let Some(pod) = view.pod(key) else { continue };
-            for term in &pod.spec.affinity.pod_anti_affinity.required {
-                let identity = term_identity(pod, Rule::AntiAffinity, term, view, sets);
-                let wanted = *relevant
-                    .entry(identity.clone())
-                    .or_insert_with(|| pods.iter().any(|it| identity.selects(it)));
-                if !wanted {
-                    continue;
-                }
-                let key = identity.key;
-                let at = self.group(identity, true, pod, view, rows, sets, domains);
-                let Some(row) = rows.by_node(&pod.spec.node_name) else { continue };
-                let group = &mut self.groups[at];
-                if group.on_host {
-                    group.add(row.host, 1);
-                } else if let Some(value) = row.value(&sets.key_of(key).name) {
-                    let value = sets.value(key, value);
-                    group.add(value, 1);
+        let wanted: BTreeSet<usize> =
+            pods.iter().flat_map(|it| self.repellers.selecting(it).to_vec()).collect();
+        for at in wanted {
+            let identity = self.repellers.list[at].identity.clone();
+            for (n, (owner, count)) in self.repellers.list[at].owners.clone().iter().enumerate() {
+                let leaving = self.leaving.iter().filter(|it| (it.repeller, it.owner) == (at, n));
+                if leaving.count() < *count {
+                    self.group(identity.clone(), true, owner, view, rows, sets, domains);
                 }
             }
         }
@@ -361,6 +362,9 @@ impl Topology {
                     identity: question.1.clone(),
                 };
                 count(&mut base, inverse, view, rows, sets);
+                if inverse {
+                    self.repellers.count_owners(&mut base);
+                }
                 self.bases.insert(question.clone(), base.clone());
                 base
             }
@@ -392,7 +396,14 @@ impl Topology {
         rows: &Rows,
         sets: &mut Sets,
     ) {
-        if inverse || group.identity.selector.is_none() {
+        if inverse {
+            let known = self.repellers.index.get(&group.identity);
+            for it in self.leaving.iter().filter(|it| Some(&it.repeller) == known) {
+                it.domain.into_iter().for_each(|domain| group.remove(domain, 1));
+            }
+            return;
+        }
+        if group.identity.selector.is_none() {
             return;
         }
         for key in &self.moving {
@@ -671,7 +682,7 @@ fn spread_identity(pod: &Pod, constraint: &TopologySpreadConstraint, sets: &mut 
     }
 }
 
-fn term_identity(
+pub(crate) fn term_identity(
     pod: &Pod,
     rule: Rule,
     term: &PodAffinityTerm,
