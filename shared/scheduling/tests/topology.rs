@@ -14,7 +14,7 @@ use spokeshave_model::{
     labels::{CAPACITY_TYPE, HOSTNAME, NODEPOOL, ZONE},
     meta::from_value,
 };
-use spokeshave_scheduling::Object;
+use spokeshave_scheduling::{Object, Planner};
 
 fn world(fields: Value) -> World {
     World::new(vec![input(pool("default", fields), &catalogue_d())])
@@ -446,4 +446,28 @@ fn pods_that_belong_together_go_where_all_of_them_can_be() {
     let solution = plan(&view, &[elsewhere], [p, q]);
     assert_eq!(solution.existing[0].name, "b");
     assert!(reason(&solution, "p").contains("test-zone-3"));
+}
+
+#[test]
+fn pods_that_move_keep_nobody_away_whatever_was_solved_before() {
+    let options = options();
+    let apart = over(
+        affine("podAntiAffinity", "web", HOSTNAME),
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}),
+    );
+    let there = pod("there", &[("cpu", "100m")], apart);
+    let room = json!({"cpu": "4", "memory": "8Gi", "pods": "10"});
+    let of = json!({"status": {"capacity": room, "allocatable": room}});
+    let cluster = view([Arc::new(node("n1", of)).into(), Object::from(Arc::new(there.clone()))]);
+    let comes = replicas("web", 0, 1, &[("cpu", "100m")], &json!({}));
+    let mut planner = Planner::new(&cluster, &[], &options, now());
+    let mut placed = |pods: Vec<Pod>| -> usize {
+        let solution = planner.solve(&batch(pods), &|| true);
+        solution.existing.iter().map(|it| it.pods.len()).sum()
+    };
+    assert_eq!(placed(comes.clone()), 0);
+    // The one that is there moves: it may stay, and then keeps the other away.
+    assert_eq!(placed(vec![there.clone()]), 1);
+    assert_eq!(placed([vec![there], comes.clone()].concat()), 1);
+    assert_eq!(placed(comes), 0);
 }
