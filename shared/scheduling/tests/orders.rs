@@ -1,5 +1,8 @@
 //! Claims that were ordered and have no instance yet: places that cannot change any more.
 
+// Fields are written where they are used.
+#![allow(clippy::needless_pass_by_value)]
+
 mod common;
 
 use std::sync::Arc;
