@@ -23,7 +23,7 @@ use crate::{ExitStatus, Failure, Output, input, settings::SettingsArgs};
   spokeshave catalog diff --catalog catalog.json --region us-west-2
   spokeshave catalog diff --table my-stack-state --region us-west-2
 
-The built-in facts hold no spot prices: till EC2 was asked, spot costs what on-demand does.")]
+The built-in facts hold no spot prices: they are estimated from the on-demand price, as plan and local do.")]
 pub struct Args {
     /// export: all of it in the plain form; show: how much there is; diff: how a catalog differs from the built-in facts
     #[arg(value_enum)]
@@ -146,9 +146,10 @@ fn stored(name: &str, _: &Settings) -> Result<Catalog, Failure> {
         .fix("build the command with its default features"))
 }
 
-/// What the region sells to an AL2023 class in every zone.
+/// What the region sells to an AL2023 class in every zone, with the spot prices that `plan` and `local` work with: what was
+/// exported gives the same answers through `--catalog`.
 fn builtin_types(settings: &Settings) -> Result<Vec<InstanceType>, Failure> {
-    types_of(&builtin_catalog(&settings.region)?, settings)
+    types_of(&builtin_catalog(&settings.region)?.with_estimated_spot_prices(), settings)
 }
 
 /// What a catalog comes to for an AL2023 class in every zone.
@@ -303,5 +304,21 @@ mod tests {
         assert_eq!(got, Difference { changed: vec![change], ..Difference::default() });
         let got = difference(&[], &read("8Gi", 0.1));
         assert_eq!(got.added, ["a.large"]);
+    }
+
+    #[test]
+    fn what_is_exported_is_what_plan_works_with() {
+        use crate::commands::plan::world::Source;
+
+        let settings = Settings { region: "us-west-2".into(), ..Settings::default() };
+        let types = builtin_types(&settings).expect("known");
+        let document = serde_json::to_value(plain::write(&types)).expect("writes");
+        let read = plain::read(&document).expect("reads");
+        assert_eq!(difference(&types, &read), Difference::default());
+        let Source::Builtin(catalog) = Source::read(None, "us-west-2").expect("known") else {
+            panic!("no catalog was given");
+        };
+        let planned = types_of(&catalog, &settings).expect("valid");
+        assert_eq!(difference(&planned, &read), Difference::default());
     }
 }
