@@ -18,6 +18,7 @@ use crate::{
     dims::Dims,
     domains::Domains,
     options::Options,
+    ports::HostPort,
     repellers::Repellers,
     rows::{Row, Rows},
     run::Run,
@@ -112,6 +113,8 @@ pub struct Planner<'a> {
     pub(crate) repellers: Repellers,
     /// Types by price for what claims have become: template, requirements and reservations.
     pub(crate) price_orders: FxHashMap<(usize, SetId, Vec<usize>), Arc<Vec<Priced>>>,
+    /// Rows whose pods hold one of these ports.
+    pub(crate) port_holders: FxHashMap<Vec<HostPort>, Arc<Bits>>,
     measured: usize,
 }
 
@@ -205,6 +208,7 @@ impl<'a> Planner<'a> {
             bases: Bases::default(),
             repellers: Repellers::default(),
             price_orders: FxHashMap::default(),
+            port_holders: FxHashMap::default(),
             measured: 0,
         }
     }

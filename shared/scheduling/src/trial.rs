@@ -117,6 +117,9 @@ impl Run<'_, '_> {
         let mut open = (*suitable).clone();
         open.and(&self.alive[requests_id]);
         self.keep_open_hosts(&mut open, shape);
+        if !self.shapes[shape].ports.is_empty() {
+            open.and_not(&self.port_holders(shape));
+        }
         if movable {
             open.and_not(&self.holding_back);
         }
@@ -135,6 +138,19 @@ impl Run<'_, '_> {
             }
         }
         None
+    }
+
+    /// Rows that hold a port which the shape wants, by pods that were there before: the same for every solve.
+    fn port_holders(&mut self, shape: ShapeId) -> Arc<Bits> {
+        let ports = &self.shapes[shape].ports;
+        if let Some(known) = self.planner.port_holders.get(ports) {
+            return Arc::clone(known);
+        }
+        let rows = self.planner.rows.iter();
+        let holders: Bits = rows.filter(|it| conflict(ports, &it.ports)).map(|it| it.at).collect();
+        let holders = Arc::new(holders);
+        self.planner.port_holders.insert(ports.clone(), Arc::clone(&holders));
+        holders
     }
 
     /// Takes the hosts out that hold as many pods as a constraint between hosts allows: where every node has its share, none
