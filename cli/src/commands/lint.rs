@@ -136,7 +136,8 @@ fn judge(
         file: manifest.file.clone(),
         line: manifest.line_of(field),
         sorted_message: message.clone(),
-        object: manifest.reference(),
+        // File and line tell objects of two namespaces apart.
+        object: format!("{}/{}", manifest.kind, manifest.name),
         field: field.to_string(),
         message,
         severity: if source == Source::Advice { Severity::Warning } else { Severity::Error },
