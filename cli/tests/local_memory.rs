@@ -1,7 +1,7 @@
 //! Memory only makes things fast: histories in which every run of a function begins with nothing in memory are the very
 //! same as those in which the solvers keep their view of the cluster.
 //!
-//! `SPOKESHAVE_SEEDS` is how many histories are run.
+//! `SPOKESHAVE_COLD_SEEDS` is how many histories are run.
 
 use std::path::PathBuf;
 
@@ -54,7 +54,7 @@ fn history(seed: u64, cold: bool) -> Value {
 
 #[test] // scheduling 18.6
 fn a_history_without_memory_is_the_same() {
-    let seeds = std::env::var("SPOKESHAVE_SEEDS").ok().and_then(|it| it.parse().ok());
+    let seeds = std::env::var("SPOKESHAVE_COLD_SEEDS").ok().and_then(|it| it.parse().ok());
     for seed in 1..=seeds.unwrap_or(FEW) {
         let (warm, cold) = (history(seed, false), history(seed, true));
         let lines = |it: &Value| it["timeline"].as_array().cloned().unwrap_or_default();

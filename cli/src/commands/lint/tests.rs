@@ -42,6 +42,15 @@ fn clean_manifests_have_no_findings() {
 }
 
 #[test]
+fn objects_are_told_by_kind_and_name() {
+    let buffer = "apiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\nmetadata: {name: b, namespace: n}\nspec: 1\n";
+    let manifests = input::load_text("a.yaml", buffer).expect("valid");
+    let found = lint(&manifests, &[], &FeatureGates::default(), Timestamp::UNIX_EPOCH);
+    let objects: Vec<&str> = found.iter().map(|it| it.object.as_str()).collect();
+    assert_eq!(objects, ["CapacityBuffer/b"]);
+}
+
+#[test]
 fn lines_are_those_of_the_field_or_its_nearest_ancestor() {
     let missing = POOL.replace("        name: default\n", "");
     assert_eq!(
