@@ -19,13 +19,16 @@ use spokeshave_lambda::{BatchAnswer, SqsBatch};
 use spokeshave_model::labels;
 use spokeshave_ports::{
     AwsError, Concern, Decision, Ec2, Invocation, Pricing, Queues, StateError, StateTable, Work,
-    ZonalShifts, chain, ec2::Filter,
+    ZonalShifts, chain, ec2::Filter, failed_calls,
 };
 
 /// How old types, offerings and on-demand prices may be. 12 hours, as in Karpenter.
 pub const REFRESH: SignedDuration = SignedDuration::from_hours(12);
 /// Launches go on with an older catalog, but a person should know.
 pub const STALE: SignedDuration = SignedDuration::from_hours(24);
+
+/// Reason of the events that tell of failed calls.
+const REASON: &str = "CatalogRefreshFailed";
 
 /// Seconds between two scheduled messages.
 const SCHEDULE: i64 = 300;
@@ -96,7 +99,13 @@ enum Why<'a> {
 }
 
 /// A part could not be read; what is known of it stays.
-fn kept(part: &str, why: &Why<'_>, read_at: Option<Timestamp>, cx: &Invocation<'_>) {
+async fn kept(
+    part: &str,
+    why: &Why<'_>,
+    read_at: Option<Timestamp>,
+    state: &impl StateTable,
+    cx: &Invocation<'_>,
+) {
     let stale = read_at.is_none_or(|at| cx.now.duration_since(at) >= STALE);
     let object = format!("Catalog/{part}");
     let decision = match why {
@@ -104,6 +113,18 @@ fn kept(part: &str, why: &Why<'_>, read_at: Option<Timestamp>, cx: &Invocation<'
         Why::Failed(error) => Decision::new("keep", object, error.to_string()).with_error(error),
     };
     cx.decide(if stale { decision.as_error() } else { decision });
+    if let Why::Failed(error) = why {
+        tell(&format!("Catalog/{part}"), error, state, cx).await;
+    }
+}
+
+/// Leaves a failed call for the events on EC2NodeClasses.
+async fn tell(object: &str, error: &AwsError, state: &impl StateTable, cx: &Invocation<'_>) {
+    let noted = failed_calls::note(state, object, REASON, error, cx.now).await;
+    if let Err(error) = noted {
+        // The log has it.
+        cx.decide(Decision::new("skip", object, chain(&error)).caused_by(&error));
+    }
 }
 
 async fn refresh(
@@ -122,13 +143,13 @@ async fn refresh(
     let before = known.catalog.clone();
     let mut read = false;
     if is_due(known.index.types_read_at, cx.now) {
-        read |= read_types(ec2, &mut known, cx).await;
+        read |= read_types(ec2, &mut known, state, cx).await;
     }
     if is_due(known.index.offerings_read_at, cx.now) {
-        read |= read_offerings(ec2, &mut known, cx).await;
+        read |= read_offerings(ec2, &mut known, state, cx).await;
     }
     if is_due(known.index.prices_read_at, cx.now) {
-        read |= read_prices(pricing, &mut known, cx).await;
+        read |= read_prices(pricing, &mut known, state, cx).await;
     }
     if read {
         let index = stored::save_catalog(state, &known, cx.now).await?;
@@ -147,15 +168,22 @@ async fn refresh(
     Ok(())
 }
 
-async fn read_types(ec2: &impl Ec2, known: &mut StoredCatalog, cx: &Invocation<'_>) -> bool {
+async fn read_types(
+    ec2: &impl Ec2,
+    known: &mut StoredCatalog,
+    state: &impl StateTable,
+    cx: &Invocation<'_>,
+) -> bool {
     match ec2.describe_instance_types().await {
         Ok(types) if types.is_empty() => {
             kept(
                 "types",
                 &Why::Empty("EC2 described no instance type"),
                 known.index.types_read_at,
+                state,
                 cx,
-            );
+            )
+            .await;
             false
         }
         Ok(types) => {
@@ -164,26 +192,33 @@ async fn read_types(ec2: &impl Ec2, known: &mut StoredCatalog, cx: &Invocation<'
             true
         }
         Err(error) => {
-            kept("types", &Why::Failed(&error), known.index.types_read_at, cx);
+            kept("types", &Why::Failed(&error), known.index.types_read_at, state, cx).await;
             false
         }
     }
 }
 
-async fn read_offerings(ec2: &impl Ec2, known: &mut StoredCatalog, cx: &Invocation<'_>) -> bool {
+async fn read_offerings(
+    ec2: &impl Ec2,
+    known: &mut StoredCatalog,
+    state: &impl StateTable,
+    cx: &Invocation<'_>,
+) -> bool {
     let offerings = match ec2.describe_instance_type_offerings().await {
         Ok(offerings) if offerings.is_empty() => {
             kept(
                 "offerings",
                 &Why::Empty("EC2 told no offering"),
                 known.index.offerings_read_at,
+                state,
                 cx,
-            );
+            )
+            .await;
             return false;
         }
         Ok(offerings) => offerings,
         Err(error) => {
-            kept("offerings", &Why::Failed(&error), known.index.offerings_read_at, cx);
+            kept("offerings", &Why::Failed(&error), known.index.offerings_read_at, state, cx).await;
             return false;
         }
     };
@@ -194,8 +229,13 @@ async fn read_offerings(ec2: &impl Ec2, known: &mut StoredCatalog, cx: &Invocati
         Ok(zones) if !zones.is_empty() => {
             known.catalog.zones = zones.into_iter().map(|it| (it.name, it.id)).collect();
         }
-        Ok(_) => kept("zones", &Why::Empty("EC2 told no zone"), known.index.offerings_read_at, cx),
-        Err(error) => kept("zones", &Why::Failed(&error), known.index.offerings_read_at, cx),
+        Ok(_) => {
+            kept("zones", &Why::Empty("EC2 told no zone"), known.index.offerings_read_at, state, cx)
+                .await
+        }
+        Err(error) => {
+            kept("zones", &Why::Failed(&error), known.index.offerings_read_at, state, cx).await
+        }
     }
     true
 }
@@ -204,6 +244,7 @@ async fn read_offerings(ec2: &impl Ec2, known: &mut StoredCatalog, cx: &Invocati
 async fn read_prices(
     pricing: &impl Pricing,
     known: &mut StoredCatalog,
+    state: &impl StateTable,
     cx: &Invocation<'_>,
 ) -> bool {
     let region = cx.settings.region.as_str();
@@ -212,7 +253,14 @@ async fn read_prices(
     }
     match pricing.on_demand_prices(region).await {
         Ok(prices) if prices.is_empty() => {
-            kept("prices", &Why::Empty("the price list is empty"), known.index.prices_read_at, cx);
+            kept(
+                "prices",
+                &Why::Empty("the price list is empty"),
+                known.index.prices_read_at,
+                state,
+                cx,
+            )
+            .await;
             false
         }
         Ok(prices) => {
@@ -221,7 +269,7 @@ async fn read_prices(
             true
         }
         Err(error) => {
-            kept("prices", &Why::Failed(&error), known.index.prices_read_at, cx);
+            kept("prices", &Why::Failed(&error), known.index.prices_read_at, state, cx).await;
             false
         }
     }
@@ -236,13 +284,14 @@ async fn read_spot(
     match ec2.describe_spot_prices().await {
         Ok(history) => {
             if !known.catalog.merge_spot(&history) {
-                kept("spot", &Why::Empty("EC2 told no spot price"), known.spot_read_at, cx);
+                kept("spot", &Why::Empty("EC2 told no spot price"), known.spot_read_at, state, cx)
+                    .await;
                 return Ok(());
             }
             let spot = known.catalog.spot.clone().unwrap_or_default();
             stored::save_spot_prices(state, &spot, cx.now).await?;
         }
-        Err(error) => kept("spot", &Why::Failed(&error), known.spot_read_at, cx),
+        Err(error) => kept("spot", &Why::Failed(&error), known.spot_read_at, state, cx).await,
     }
     Ok(())
 }
@@ -287,11 +336,12 @@ async fn read_shifts(
                 cx.decide(Decision::new("restore", format!("Zone/{zone}"), "the shift is over"));
             }
         }
-        Err(error) => cx.decide(
-            Decision::new("keep", "Catalog/zonal-shifts", error.to_string())
-                .with_error(&error)
-                .as_error(),
-        ),
+        Err(error) => {
+            let object = "Catalog/zonal-shifts";
+            let decision = Decision::new("keep", object, error.to_string());
+            cx.decide(decision.with_error(&error).as_error());
+            tell(object, &error, state, cx).await;
+        }
     }
     // A shift that ran out counts as a change, too. Asked for until somebody has done it.
     if zonal_shift::load(state, cx.now).await? != zonal_shift::published(state).await? {
@@ -314,7 +364,7 @@ async fn read_reservations(
     let reservations = match ec2.describe_capacity_reservations(&[], &active).await {
         Ok(reservations) => reservations,
         Err(error) => {
-            kept("reservations", &Why::Failed(&error), Some(cx.now), cx);
+            kept("reservations", &Why::Failed(&error), Some(cx.now), state, cx).await;
             return Ok(());
         }
     };
@@ -336,6 +386,7 @@ async fn sweep_templates(ec2: &impl Ec2, state: &impl StateTable, cx: &Invocatio
         Err(error) => {
             let decision = Decision::new("skip", "LaunchTemplate/", error.to_string());
             cx.decide(decision.with_error(&error));
+            tell("LaunchTemplate/all", &error, state, cx).await;
             return;
         }
     };
@@ -354,7 +405,9 @@ async fn sweep_templates(ec2: &impl Ec2, state: &impl StateTable, cx: &Invocatio
             Ok(()) => cx.decide(Decision::new("delete", object, "unused for an hour")),
             Err(error) if error.is_not_found() => {}
             Err(error) => {
-                cx.decide(Decision::new("skip", object, error.to_string()).with_error(&error));
+                let decision = Decision::new("skip", object.as_str(), error.to_string());
+                cx.decide(decision.with_error(&error));
+                tell(&object, &error, state, cx).await;
             }
         }
     }

@@ -297,6 +297,10 @@ fn templates_that_are_gone_already_are_no_error() {
         .map(|it| it.object.as_str())
         .collect();
     assert_eq!(told, ["LaunchTemplate/refused"], "only what keeps a template is told");
+    // Left for an event, since there is no object here to say it on.
+    let left = block_on(spokeshave_ports::failed_calls::all(&fake)).expect("reads");
+    let left: Vec<_> = left.iter().map(|it| (it.reason.as_str(), it.object.as_str())).collect();
+    assert_eq!(left, [("CatalogRefreshFailed", "LaunchTemplate/refused")]);
 }
 
 #[test] // aws-capacity 12, cases 1, 6

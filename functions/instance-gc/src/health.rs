@@ -14,11 +14,13 @@ use spokeshave_interruption::{
 use spokeshave_model::{NodeClaim, NodePool, labels};
 use spokeshave_ports::{
     Cluster, Concern, Decision, Ec2, Invocation, Queues, Selector, StateKey, StateTable, When,
-    Work, ec2::InstanceStatus,
+    Work, ec2::InstanceStatus, failed_calls,
 };
 
 use crate::TryAgain;
 
+/// Reason of the events that tell of a refused call.
+const REASON: &str = "InstanceStatusFailed";
 /// After a refused call, so long until the next. DIFFERENCE: Karpenter stops until it is restarted.
 const PAUSE_WITHOUT_PERMISSION: SignedDuration = SignedDuration::from_mins(10);
 /// Which (instance, category) has been counted. Lost: it is counted twice.
@@ -86,6 +88,9 @@ pub(crate) async fn run(
             let reason = format!("no permission for ec2:DescribeInstanceStatus: {error}");
             let decision = Decision::new("skip", "InstanceStatus/all", reason);
             cx.decide(decision.with_error(&error).as_error());
+            let object = "InstanceStatus/all";
+            // The log has it; without the record no event tells.
+            let _ = failed_calls::note(state, object, REASON, &error, cx.now).await;
             let until = cx.now.checked_add(PAUSE_WITHOUT_PERMISSION).ok();
             // Without the record it is only asked, and said, more often.
             let _ = state.write(&denied, json!({}), until, When::Always).await;

@@ -13,6 +13,7 @@ use spokeshave_catalog::{
 use spokeshave_model::{EC2NodeClass, InstanceId, Kind, NodeClaim, ObjectKey, core::Node, labels};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Ec2, Invocation, Selector, StateTable,
+    cluster::KubeEvent,
     ec2::{Filter, Instance},
 };
 
@@ -24,6 +25,9 @@ pub const MIN_AGE: SignedDuration = SignedDuration::from_secs(30);
 pub const MIN_AGE_UNNAMED: SignedDuration = SignedDuration::from_mins(2);
 /// So long a launch may take to be written down; the same time after which an unlaunched claim is given up.
 pub const LAUNCH_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
+
+/// Equal events on one object are published once in this time. 2 minutes, as in Karpenter 1.x.
+const EVENTS_ONCE_IN: SignedDuration = SignedDuration::from_mins(2);
 
 /// Tag keys that every instance of ours has, besides the cluster's name.
 const TAG_NODEPOOL: &str = labels::NODEPOOL;
@@ -373,6 +377,7 @@ async fn instances_without_claim(
                 cx.decide(
                     Decision::new("retry", object, error.to_string()).caused_by(&error).as_error(),
                 );
+                warn(cluster, instance, &error).await;
                 if !error.is_unauthorized() {
                     outcome = Err(TryAgain);
                 }
@@ -428,6 +433,16 @@ async fn shifted_zones(
         .map_err(|error| again("EC2NodeClass/all", &error))?;
     let subnets = classes.iter().flat_map(|it| &it.status.subnets);
     Ok(subnets.filter(|it| ids.contains(&it.zone_id)).map(|it| it.zone.clone()).collect())
+}
+
+/// Says on the class of a leaked instance that the instance cannot be ended.
+async fn warn(cluster: &impl Cluster, instance: &Instance, error: &AwsError) {
+    let Some(class) = instance.tags.get(TAG_NODECLASS) else { return };
+    let key = ObjectKey::cluster(class);
+    let Ok(Some(class)) = cluster.get::<EC2NodeClass>(&key).await else { return };
+    let text = format!("Leaked instance {} cannot be terminated: {}", instance.id, error.explain());
+    let event = KubeEvent::on(&*class, true, "FailedTermination", text);
+    cluster.publish(event, EVENTS_ONCE_IN).await;
 }
 
 async fn delete_node(cluster: &impl Cluster, node: &Node) -> Result<(), ClusterError> {

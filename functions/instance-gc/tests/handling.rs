@@ -299,10 +299,14 @@ fn failures() {
     let world = Fake::at(now());
     world.instances.replace(vec![instance("i-1", 900, &named), instance("i-2", 900, &named)]);
     world.add_json::<Node>(node("n", "i-2", "True"));
+    world.add_json::<EC2NodeClass>(json!({"metadata": {"name": "default"}}));
     world.fail("terminate i-1", "InternalError");
     assert_eq!(run(&world), (true, vec!["terminate i-2".to_owned(), "delete Node/n".to_owned()]));
     let failures = "karpenter_cloudprovider_instance_termination_failures_total";
     assert_eq!(world.samples(failures), [format!("{failures}{{zone=eu-west-1a,zone_id=}} 1")]);
+    assert_eq!(world.event_reasons(), ["EC2NodeClass/default FailedTermination"]);
+    let told = "Leaked instance i-1 cannot be terminated: InternalError: told to fail (fake:Call, retryable); ";
+    assert!(world.events.borrow()[0].message.starts_with(told));
 
     // DIFFERENCE: not found means gone, so that its Node goes at once.
     let world = Fake::at(now());
@@ -469,6 +473,9 @@ fn without_permission_it_asks_again_after_ten_minutes() {
     let complaints = |world: &Fake| world.decisions.borrow().iter().filter(|it| it.error).count();
     assert!(!run(&world).0);
     assert_eq!(complaints(&world), 1);
+    let left = block_on(spokeshave_ports::failed_calls::all(&world)).expect("reads");
+    assert_eq!(left[0].object, "InstanceStatus/all");
+    assert!(left[0].text.starts_with("UnauthorizedOperation: told to fail ("), "{left:?}");
     world.now.set(now() + SignedDuration::from_secs(599));
     run(&world);
     assert_eq!(complaints(&world), 1);

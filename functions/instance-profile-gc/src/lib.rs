@@ -6,13 +6,17 @@
 
 use std::collections::BTreeSet;
 
+use jiff::SignedDuration;
 use spokeshave_lambda::{BatchAnswer, SqsBatch, batch::stand_by};
 use spokeshave_model::{EC2NodeClass, NodeClaim, labels};
 use spokeshave_nodeclass::profiles::{self, Uses, records};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Iam, Invocation, Selector, StateError, StateTable,
-    aws::InstanceProfile,
+    aws::InstanceProfile, cluster::KubeEvent,
 };
+
+/// Equal events on one class are published once in this time. 2 minutes, as in Karpenter 1.x.
+const EVENTS_ONCE_IN: SignedDuration = SignedDuration::from_mins(2);
 
 /// Why nothing could be collected.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +55,7 @@ pub async fn handle(
         return answer;
     }
     if let Err(error) = collect(cluster, iam, state, cx).await {
+        warn(cluster, &error).await;
         let text = error.to_string();
         if error.is_retryable() {
             cx.decide(Decision::new("retry", "InstanceProfile", text).caused_by(&error));
@@ -62,6 +67,16 @@ pub async fn handle(
         }
     }
     answer
+}
+
+/// Says on every EC2NodeClass which call failed. Where the classes cannot be read, the log alone tells.
+async fn warn(cluster: &impl Cluster, error: &Trouble) {
+    let Some(error) = AwsError::behind(error) else { return };
+    let classes = cluster.list::<EC2NodeClass>(&Selector::all()).await.unwrap_or_default();
+    for class in classes {
+        let event = KubeEvent::of_failed_call(&*class, "InstanceProfileCollectionFailed", error);
+        cluster.publish(event, EVENTS_ONCE_IN).await;
+    }
 }
 
 async fn collect(

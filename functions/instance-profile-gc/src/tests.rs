@@ -175,6 +175,12 @@ fn a_missing_permission_is_said_and_not_tried_for_ever() {
     let decisions = fake.decisions.borrow();
     let said = decisions.iter().find(|it| it.action == "fail").expect("said");
     assert!(said.reason.contains("iam:List"), "{}", said.reason);
+    assert_eq!(fake.event_reasons(), ["EC2NodeClass/default InstanceProfileCollectionFailed"]);
+    assert_eq!(
+        fake.events.borrow()[0].message,
+        "AccessDenied: told to fail (iam:List, not retryable); \
+         allow the call to the function's role, or find the policy that denies it"
+    );
     *iam.refused.borrow_mut() = Some(("List", "Throttling"));
     drop(decisions);
     assert_eq!(run(&fake, &iam, "2025-01-01T12:00:00Z").failures.len(), 1);

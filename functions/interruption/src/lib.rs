@@ -28,8 +28,8 @@ use spokeshave_model::{
     CapacityType, InstanceId, Kind as _, NodeClaim, NodePool, ObjectKey, Uid, core::Node, labels,
 };
 use spokeshave_ports::{
-    Cluster, ClusterError, Concern, Decision, Invocation, Key, Precondition, Queues, Selector,
-    StateKey, StateTable, When, Work, cluster::KubeEvent, stack,
+    AwsError, Cluster, ClusterError, Concern, Decision, Invocation, Key, Precondition, Queues,
+    Selector, StateError, StateKey, StateTable, When, Work, cluster::KubeEvent, stack,
 };
 
 /// Equal events on one object are published once in this time. 2 minutes, as in Karpenter 1.x.
@@ -284,11 +284,11 @@ async fn carry_out(
             let object = format!("Offering/{}", mark.key());
             match stored::mark_unavailable(state, &mark, because, cx.now).await {
                 Ok(()) => cx.decide(Decision::new("mark-unavailable", object, because)),
-                Err(error) => cx.decide(
-                    Decision::new("mark-unavailable", object, error.to_string())
-                        .caused_by(&error)
-                        .as_error(),
-                ),
+                Err(error) => {
+                    let decision = Decision::new("mark-unavailable", object, error.to_string());
+                    cx.decide(decision.caused_by(&error).as_error());
+                    warn(message, view, &error, cluster).await;
+                }
             }
         }
         Action::ZeroReservation { id } => {
@@ -296,11 +296,11 @@ async fn carry_out(
             let exhausted = ReservationEvent::Exhausted;
             match stored::count_reservation(state, id, exhausted, cx.now).await {
                 Ok(()) => cx.decide(Decision::new("zero-reservation", object, because)),
-                Err(error) => cx.decide(
-                    Decision::new("zero-reservation", object, error.to_string())
-                        .caused_by(&error)
-                        .as_error(),
-                ),
+                Err(error) => {
+                    let decision = Decision::new("zero-reservation", object, error.to_string());
+                    cx.decide(decision.caused_by(&error).as_error());
+                    warn(message, view, &error, cluster).await;
+                }
             }
         }
         Action::AnnotateNodeClaim { name, uid, key, value } => {
@@ -331,6 +331,23 @@ async fn carry_out(
         }
     }
     Ok(())
+}
+
+/// Says on the claims of a message that what it tells could not be written down: launches may try what was just lost.
+async fn warn(message: &Message, view: &View, error: &StateError, cluster: &impl Cluster) {
+    let Some(error) = AwsError::behind(error) else { return };
+    for claim in view.claims_of(message) {
+        let event = KubeEvent {
+            kind: NodeClaim::KIND,
+            api_version: NodeClaim::api_version(),
+            key: ObjectKey::cluster(&claim.name),
+            uid: claim.uid.clone(),
+            warning: true,
+            reason: "InterruptionNotRecorded".to_owned(),
+            message: error.explain(),
+        };
+        cluster.publish(event, EVENT_DEDUPE).await;
+    }
 }
 
 fn kube_event<K: spokeshave_model::Kind>(

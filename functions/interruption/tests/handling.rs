@@ -218,6 +218,11 @@ fn without_the_state_table_the_claim_still_goes() {
     let bodies = [sample("aws/spot-interruption-warning.json")];
     assert_eq!(handle_batch(&world, &batch(&bodies)), [""; 0]);
     assert_eq!(*world.calls.borrow(), ["delete NodeClaim/a"]);
+    // And the claim says what could not be written down.
+    let events = world.events.borrow().clone();
+    let told = events.iter().find(|it| it.reason == "InterruptionNotRecorded").expect("is told");
+    let said = "ProvisionedThroughputExceededException: told to fail (fake:Call, retryable); ";
+    assert!(told.warning && told.message.starts_with(said), "{}", told.message);
     let world = Fake::at(now());
     add_claim(&world, "b", 2);
     world.fail("query reservation", "InternalServerError");

@@ -16,7 +16,7 @@ use spokeshave_model::{
 };
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Ec2, Precondition, Queues, StateTable,
-    cluster::KubeEvent, facts,
+    cluster::KubeEvent, cut, facts,
 };
 
 use crate::{Next, Run, Trouble, surroundings::Surroundings};
@@ -25,18 +25,7 @@ pub type Claim = Arc<NodeClaim>;
 
 /// Equal events within this time are published once. Karpenter's default.
 const DEDUPE: SignedDuration = SignedDuration::from_mins(2);
-/// Bytes of an error's text in a condition or event before it is cut. Source: Karpenter's lifecycle controller.
-const MAX_TEXT: usize = 300;
 const DISRUPTED: &str = "karpenter_nodeclaims_disrupted_total";
-
-/// The text, cut to 300 bytes and `...` if it is that long.
-fn cut(text: &str) -> String {
-    if text.len() < MAX_TEXT {
-        return text.to_owned();
-    }
-    let end = (0..=MAX_TEXT).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    format!("{}...", text.get(..end).unwrap_or_default())
-}
 
 /// Why claims are not launched.
 pub enum Refusal {
@@ -134,7 +123,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             Decision::new("retry", claim.reference(), format!("{reason}: {message}"));
         if let Some(error) = error {
             decision = decision.with_error(error);
-            let event = KubeEvent::on(claim, true, reason, cut(message));
+            let event = KubeEvent::on(claim, true, reason, message);
             self.cluster.publish(event, DEDUPE).await;
         }
         self.cx.decide(decision);
@@ -300,22 +289,5 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             settings.cluster_ca_bundle.clone()
         };
         Ok(hash::ec2_node_class(class, &ca))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test] // api 8, case 5; lifecycle 2.1, case 2
-    fn long_texts_are_cut() {
-        for (n_bytes, kept) in [(0, 0), (299, 299), (300, 300), (301, 300), (450, 300)] {
-            let text = "x".repeat(n_bytes);
-            let end = if n_bytes < 300 { "" } else { "..." };
-            assert_eq!(cut(&text), format!("{}{end}", "x".repeat(kept)), "{n_bytes}");
-        }
-        // On a boundary between characters.
-        let text = format!("{}\u{e9}\u{e9}", "x".repeat(299));
-        assert_eq!(cut(&text), format!("{}...", "x".repeat(299)));
     }
 }

@@ -18,7 +18,11 @@ use spokeshave_ports::{
     AwsError, Cluster, Decision, Ec2, Eks, Iam, Ssm, StateTable, ec2::PlacementGroup,
 };
 
-use crate::{Trouble, pass::Pass};
+use crate::{
+    Trouble,
+    failure::{Failure, Part},
+    pass::Pass,
+};
 
 /// Partition of the state table: image ids by alias and Kubernetes version. Lost: the parameters are read again.
 const PARAMETERS: &str = "image-parameters";
@@ -36,14 +40,14 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
     pub(crate) async fn subnets(
         &self,
         class: &EC2NodeClass,
-        errors: &mut Vec<Trouble>,
+        failures: &mut Vec<Failure>,
     ) -> Option<Vec<SubnetStatus>> {
         let mut found = Vec::new();
         for query in selectors::subnets(&class.spec.subnet_selector_terms) {
             match self.ec2.describe_subnets(&query).await {
                 Ok(subnets) => found.extend(subnets),
                 Err(error) => {
-                    errors.push(error.into());
+                    failures.push(Part::Subnets.failed(error));
                     return None;
                 }
             }
@@ -54,14 +58,14 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
     pub(crate) async fn security_groups(
         &self,
         class: &EC2NodeClass,
-        errors: &mut Vec<Trouble>,
+        failures: &mut Vec<Failure>,
     ) -> Option<Vec<SecurityGroupStatus>> {
         let mut found = Vec::new();
         for query in selectors::security_groups(&class.spec.security_group_selector_terms) {
             match self.ec2.describe_security_groups(&query).await {
                 Ok(groups) => found.extend(groups),
                 Err(error) => {
-                    errors.push(error.into());
+                    failures.push(Part::SecurityGroups.failed(error));
                     return None;
                 }
             }
@@ -73,7 +77,7 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
     pub(crate) async fn reservations(
         &self,
         class: &EC2NodeClass,
-        errors: &mut Vec<Trouble>,
+        failures: &mut Vec<Failure>,
     ) -> Option<Vec<CapacityReservationStatus>> {
         if !self.cx.settings.gates.reserved_capacity {
             return None;
@@ -86,7 +90,7 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
                 Ok(reservations) => found.extend(reservations),
                 Err(error) if error.is_not_found() => {}
                 Err(error) => {
-                    errors.push(error.into());
+                    failures.push(Part::Reservations.failed(error));
                     return None;
                 }
             }
@@ -95,7 +99,7 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
             let read = ReservationEvent::Read(it.available);
             if let Err(error) = stored::count_reservation(self.state, &it.id, read, self.now).await
             {
-                errors.push(error.into());
+                failures.push(Part::Reservations.failed(error));
             }
         }
         let (known, unknown) = resources::capacity_reservations(found, self.now);
@@ -108,7 +112,7 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
     pub(crate) async fn placement(
         &self,
         class: &EC2NodeClass,
-        errors: &mut Vec<Trouble>,
+        failures: &mut Vec<Failure>,
     ) -> Placement {
         let Some(selector) = &class.spec.placement_group_selector else { return Placement::Fine };
         let (names, ids) = selectors::placement_group(selector);
@@ -124,24 +128,25 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
                     None => self.forget(PLACEMENT, key).await,
                 };
                 if let Err(error) = kept {
-                    errors.push(error.into());
+                    failures.push(Part::Placement.failed(error));
                 }
                 if group.is_some() { Placement::Fine } else { Placement::NotFound }
             }
             // DIFFERENCE: a name or id that EC2 does not know is not found, no failed call.
             Err(error) if error.is_not_found() => {
                 if let Err(error) = self.forget(PLACEMENT, key).await {
-                    errors.push(error.into());
+                    failures.push(Part::Placement.failed(error));
                 }
                 Placement::NotFound
             }
             Err(error) => {
-                errors.push(error.into());
+                let text = error.explain();
+                failures.push(Part::Placement.failed(error));
                 match self.recall(PLACEMENT, key).await {
                     Ok(Some(_)) => Placement::Stale,
-                    Ok(None) => Placement::Failed,
+                    Ok(None) => Placement::Failed(text),
                     Err(error) => {
-                        errors.push(error.into());
+                        failures.push(Part::Placement.failed(error));
                         Placement::Stale
                     }
                 }
@@ -166,11 +171,11 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
         self.remember(PLACEMENT, key, data, PLACEMENT_REMEMBERED_FOR).await
     }
 
-    pub(crate) async fn images(&self, class: &EC2NodeClass, errors: &mut Vec<Trouble>) -> Images {
+    pub(crate) async fn images(&self, class: &EC2NodeClass, failures: &mut Vec<Failure>) -> Images {
         match self.find_images(class).await {
             Ok(images) => images,
             Err(error) => {
-                errors.push(error);
+                failures.push(Part::Images.failed(error));
                 Images::Failed
             }
         }

@@ -7,6 +7,7 @@
 mod deletion;
 mod discovery;
 mod facts;
+mod failure;
 mod hashes;
 mod pass;
 mod profile;
@@ -46,10 +47,13 @@ pub(crate) enum Trouble {
     Busy(String),
     /// IAM does not know the role; it is not asked again for a minute.
     #[error("IAM does not know the role {0:?}")]
-    MissingRole(String),
+    MissingRole(String, #[source] Option<Box<AwsError>>),
     /// EC2 gave no verdict on a dry run.
-    #[error("no verdict: {0}")]
-    NoVerdict(String),
+    #[error("no verdict")]
+    NoVerdict(#[source] AwsError),
+    /// Nothing that the region sells can be launched with the class.
+    #[error("no instance type fits the class")]
+    NoType,
 }
 
 impl Trouble {
@@ -58,8 +62,10 @@ impl Trouble {
         match self {
             Self::Cluster(error) => error.is_retryable(),
             Self::Aws(error) => error.is_retryable(),
-            Self::State(_) | Self::Wake(_) | Self::Busy(_) | Self::NoVerdict(_) => true,
-            Self::MissingRole(_) => false,
+            Self::State(_) | Self::Wake(_) | Self::Busy(_) | Self::NoVerdict(_) | Self::NoType => {
+                true
+            }
+            Self::MissingRole(..) => false,
         }
     }
 
@@ -148,6 +154,7 @@ pub async fn handle(
         cx.decide(Decision::new("skip", "Cluster", Trouble::from(error).text()));
     }
     let pass = Pass { cluster, ec2, iam, ssm, state, facts: &facts, cx, now };
+    let elsewhere = if by_schedule { failure::elsewhere(state, cx).await } else { Vec::new() };
     let mut with_reservations: Vec<Key> = Vec::new();
     for (name, target) in &targets {
         let class = match cluster.get::<EC2NodeClass>(&ObjectKey::cluster(name)).await {
@@ -158,12 +165,15 @@ pub async fn handle(
                 continue;
             }
         };
+        for event in elsewhere.iter().map(|it| failure::event(&class, it)) {
+            cluster.publish(event, pass::EVENTS_ONCE_IN).await;
+        }
         let selects = !class.spec.capacity_reservation_selector_terms.is_empty();
         if selects && cx.settings.gates.reserved_capacity && !class.metadata.deleting() {
             with_reservations.push(Key::of(class.as_ref()));
         }
         let outcome = pass.run(&class).await;
-        for error in &outcome.errors {
+        for error in outcome.failures.iter().map(|it| &it.error) {
             if !error.is_retryable() {
                 cx.decide(
                     Decision::new("fail", class.reference(), error.text())
@@ -172,12 +182,14 @@ pub async fn handle(
                 );
             }
         }
-        if let Some(error) = outcome.errors.iter().find(|it| it.is_retryable()) {
+        if let Some(error) =
+            outcome.failures.iter().map(|it| &it.error).find(|it| it.is_retryable())
+        {
             retry(batch, queues, cx, name, target, error, &mut answer).await;
             continue;
         }
         // What is missing, or was refused, may come: look a few more times before the schedule does.
-        let missing = outcome.missing || !outcome.errors.is_empty();
+        let missing = outcome.missing || !outcome.failures.is_empty();
         let soon = (missing && target.wakes < WAKES_IN_A_ROW)
             .then_some(spokeshave_nodeclass::reconcile::NOT_FOUND_AGAIN);
         if let Some(delay) = [soon, outcome.due].into_iter().flatten().min() {

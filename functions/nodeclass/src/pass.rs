@@ -12,7 +12,13 @@ use spokeshave_ports::{
     StateTable, When, cluster::KubeEvent,
 };
 
-use crate::{Trouble, facts::Facts, hashes, takeover::may_write_hashes};
+use crate::{
+    Trouble,
+    facts::Facts,
+    failure::{Failure, Part},
+    hashes,
+    takeover::may_write_hashes,
+};
 
 /// Equal events on one object are published once in so long. As in Karpenter.
 pub(crate) const EVENTS_ONCE_IN: SignedDuration = SignedDuration::from_mins(2);
@@ -43,16 +49,16 @@ pub(crate) struct Pass<'a, C, E2, I, S, K, T> {
 /// How a pass ended.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    pub errors: Vec<Trouble>,
+    pub failures: Vec<Failure>,
     /// Something that the class asks for was not found.
     pub missing: bool,
     /// Look again after this, whatever else happens.
     pub due: Option<SignedDuration>,
 }
 
-impl From<Trouble> for Outcome {
-    fn from(error: Trouble) -> Self {
-        Self { errors: vec![error], ..Self::default() }
+impl From<Failure> for Outcome {
+    fn from(failure: Failure) -> Self {
+        Self { failures: vec![failure], ..Self::default() }
     }
 }
 
@@ -61,42 +67,52 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
     pub(crate) async fn run(&self, read: &EC2NodeClass) -> Outcome {
         let class = match self.prepare(read).await {
             Ok(class) => class,
-            Err(error) => return error.into(),
+            Err(error) => return Part::Class.failed(error).into(),
         };
         if class.metadata.deleting() {
             return match self.delete(&class).await {
                 Ok(()) => Outcome::default(),
-                Err(error) => error.into(),
+                Err(error) => {
+                    let failure = Part::Deletion.failed(error);
+                    self.warn(&class, &failure).await;
+                    failure.into()
+                }
             };
         }
         let mut outcome = Outcome::default();
         let gate = self.cx.settings.gates.reserved_capacity;
         let mut now = class.clone();
         let found = Found {
-            images: self.images(&class, &mut outcome.errors).await,
-            reservations: self.reservations(&class, &mut outcome.errors).await,
-            placement: self.placement(&class, &mut outcome.errors).await,
-            subnets: self.subnets(&class, &mut outcome.errors).await,
-            security_groups: self.security_groups(&class, &mut outcome.errors).await,
+            images: self.images(&class, &mut outcome.failures).await,
+            reservations: self.reservations(&class, &mut outcome.failures).await,
+            placement: self.placement(&class, &mut outcome.failures).await,
+            subnets: self.subnets(&class, &mut outcome.failures).await,
+            security_groups: self.security_groups(&class, &mut outcome.failures).await,
         };
         let (found, held) = match self.hold_lost_groups(&class, found).await {
             Ok(answer) => answer,
-            Err(error) => return error.into(),
+            Err(error) => return Part::SecurityGroups.failed(error).into(),
         };
         let again = reconcile::apply(&mut now, found, gate, self.now);
         outcome.missing = held || again == Some(reconcile::NOT_FOUND_AGAIN);
         outcome.due = again.filter(|it| *it != reconcile::NOT_FOUND_AGAIN);
         if let Err(error) = self.profile(&mut now).await {
-            outcome.errors.push(error);
+            outcome.failures.push(Part::Profile.failed(error));
         }
         match self.validate(&mut now).await {
             Ok(true) => {}
             Ok(false) => outcome.missing = true,
-            Err(error) => outcome.errors.push(error),
+            Err(error) => outcome.failures.push(Part::Validation.failed(error)),
+        }
+        for failure in &outcome.failures {
+            self.blame(&mut now, failure);
         }
         if let Err(error) = self.write(&class, &now).await {
             // A fresh look brings up the other errors again.
-            outcome.errors = vec![error];
+            outcome.failures = vec![Part::Class.failed(error)];
+        }
+        for failure in &outcome.failures {
+            self.warn(&class, failure).await;
         }
         self.gauge_conditions(&now);
         outcome

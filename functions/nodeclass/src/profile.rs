@@ -8,6 +8,7 @@ use spokeshave_nodeclass::{
         self, MISSING_ROLE_REMEMBERED_FOR, PROTECTED_FOR, RECREATION_REMEMBERED_FOR,
         ROLE_REMEMBERED_FOR, Wanted, records, role_name,
     },
+    reconcile,
 };
 use spokeshave_ports::{
     AwsError, Cluster, Decision, Ec2, Eks, Iam, Ssm, StateError, StateKey, StateTable, When,
@@ -30,13 +31,9 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
                 if class.status.instance_profile.is_empty()
                     && let Some((reason, message)) = reason(&error)
                 {
-                    class.conditions_mut(gate).set(
-                        EC2NodeClass::INSTANCE_PROFILE_READY,
-                        ConditionStatus::False,
-                        reason,
-                        &message,
-                        self.now,
-                    );
+                    let (type_, no) =
+                        (EC2NodeClass::INSTANCE_PROFILE_READY, ConditionStatus::False);
+                    reconcile::set_condition(class, gate, type_, no, reason, &message, self.now);
                 }
                 Err(error)
             }
@@ -101,7 +98,7 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
     async fn make(&self, class: &EC2NodeClass, role: &str) -> Result<String, Trouble> {
         let role = role_name(role);
         if self.recall(records::MISSING_ROLE, role).await?.is_some() {
-            return Err(Trouble::MissingRole(role.to_owned()));
+            return Err(Trouble::MissingRole(role.to_owned(), None));
         }
         // IAM has no client token: only one run at a time may make a profile for a class.
         let lease = StateKey::new(records::LEASE, class.metadata.uid.as_str());
@@ -153,11 +150,14 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
                 // Should this fail too, the next try finds the profile under its path and uses it.
                 if let Err(left) = self.iam.delete_instance_profile(&name).await {
                     let object = format!("InstanceProfile/{name}");
-                    self.cx.decide(Decision::new("skip", object, left.to_string()));
+                    self.cx
+                        .decide(Decision::new("skip", object, left.to_string()).with_error(&left));
                 }
             }
-            let missing = missing.then(|| Trouble::MissingRole(role.to_owned()));
-            return Err(missing.unwrap_or_else(|| error.into()));
+            return Err(match missing {
+                true => Trouble::MissingRole(role.to_owned(), Some(Box::new(error))),
+                false => error.into(),
+            });
         }
         let reason = if created { "created" } else { "found under the path of the class" };
         let decision = Decision::new("profile", class.reference(), reason);
@@ -170,8 +170,10 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
 /// Why there is no profile, when trying again does not help.
 fn reason(error: &Trouble) -> Option<(&'static str, String)> {
     match error {
-        Trouble::MissingRole(role) => {
-            Some(("RoleNotFound", format!("IAM does not know the role \"{role}\"")))
+        // Without what IAM said again: it is not asked again for a while, and the text is to be the same.
+        Trouble::MissingRole(role, _) => {
+            let text = "name one that exists in spec.role, or create it";
+            Some(("RoleNotFound", format!("IAM does not know the role \"{role}\"; {text}")))
         }
         Trouble::Aws(error) => refusal(error),
         _ => None,
@@ -179,11 +181,10 @@ fn reason(error: &Trouble) -> Option<(&'static str, String)> {
 }
 
 fn refusal(error: &AwsError) -> Option<(&'static str, String)> {
-    let text = || format!("{}: {}", error.code, error.message);
     if error.is_unauthorized() {
-        Some(("InstanceProfileNotAuthorized", text()))
+        Some(("InstanceProfileNotAuthorized", error.explain()))
     } else if error.code.starts_with("LimitExceeded") {
-        Some(("InstanceProfileQuotaExceeded", text()))
+        Some(("InstanceProfileQuotaExceeded", error.explain()))
     } else {
         None
     }

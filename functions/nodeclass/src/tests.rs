@@ -1,5 +1,6 @@
 //! The handler against small fakes: what it calls, what it writes, and what a second run does.
 
+mod failures;
 mod takeover;
 mod world;
 
@@ -401,7 +402,7 @@ fn a_missing_role_is_said_and_leaves_nothing_behind() {
     assert!(world.aws.profiles.borrow().is_empty());
     assert_eq!(
         condition(&world.class(), "InstanceProfileReady"),
-        "False RoleNotFound IAM does not know the role \"gone\""
+        "False RoleNotFound IAM does not know the role \"gone\"; name one that exists in spec.role, or create it"
     );
     let calls = world.aws.calls.borrow();
     let created = calls.iter().filter(|it| it.starts_with("CreateInstanceProfile")).count();
@@ -411,10 +412,14 @@ fn a_missing_role_is_said_and_leaves_nothing_behind() {
 
 #[test] // B-064: why there is no profile, in AWS' words
 fn each_reason_why_there_is_no_profile_is_told_apart() {
-    for (role, call, code, reason) in [
-        ("R", "CreateInstanceProfile", "LimitExceeded", "InstanceProfileQuotaExceeded"),
-        ("R", "AddRoleToInstanceProfile", "AccessDenied", "InstanceProfileNotAuthorized"),
-        ("gone", "", "", "RoleNotFound"),
+    let (quota, allow) = (
+        "not retryable); ask AWS for a higher quota, or delete what is not needed any more",
+        "not retryable); allow the call to the function's role, or find the policy that denies it",
+    );
+    for (role, call, code, reason, advice) in [
+        ("R", "CreateInstanceProfile", "LimitExceeded", "InstanceProfileQuotaExceeded", quota),
+        ("R", "AddRoleToInstanceProfile", "AccessDenied", "InstanceProfileNotAuthorized", allow),
+        ("gone", "", "", "RoleNotFound", "name one that exists in spec.role, or create it"),
     ] {
         let world = World::new();
         world.add_class(json!({"role": role}));
@@ -427,10 +432,11 @@ fn each_reason_why_there_is_no_profile_is_told_apart() {
         }
         let text = match code {
             "" => "IAM does not know the role \"gone\"".to_owned(),
-            code => format!("{code}: told to fail"),
+            code => format!("{code}: told to fail (aws:{call}, request id r-"),
         };
         let said = condition(&world.class(), "InstanceProfileReady");
-        assert_eq!(said, format!("False {reason} {text}"));
+        assert!(said.starts_with(&format!("False {reason} {text}")), "{said}");
+        assert!(said.ends_with(advice), "{said}");
         assert!(world.aws.profiles.borrow().len() <= 1, "{reason}");
     }
 }
@@ -463,9 +469,10 @@ fn a_profile_left_behind_is_used_by_the_next_try() {
         world.later(61);
     }
     assert_eq!(world.aws.profiles.borrow().len(), 1);
-    assert_eq!(
-        condition(&world.class(), "InstanceProfileReady"),
-        "False InstanceProfileNotAuthorized AccessDenied: told to fail"
+    let said = condition(&world.class(), "InstanceProfileReady");
+    assert!(
+        said.starts_with("False InstanceProfileNotAuthorized AccessDenied: told to fail ("),
+        "{said}"
     );
     world.aws.mend("AddRoleToInstanceProfile");
     world.run("default");
@@ -511,9 +518,12 @@ fn the_dry_runs_decide_once() {
     });
     world.aws.refuse("CreateFleet", "UnauthorizedOperation");
     world.run("default");
-    assert_eq!(
-        condition(&world.class(), "ValidationSucceeded"),
-        "False CreateFleetAuthCheckFailed Controller isn't authorized to call ec2:CreateFleet: User is not authorized to perform this operation because no identity-based policy allows it"
+    let said = condition(&world.class(), "ValidationSucceeded");
+    assert!(
+        said.starts_with(
+            "False CreateFleetAuthCheckFailed Controller isn't authorized to call ec2:CreateFleet: User is not authorized to perform this operation because no identity-based policy allows it; UnauthorizedOperation: "
+        ),
+        "{said}"
     );
     // The first subnet is refused, the second passes.
     world.aws.mend("CreateFleet");
@@ -743,10 +753,9 @@ fn a_placement_group_is_remembered() {
     ))
     .expect("removes");
     world.run("default");
-    assert_eq!(
-        condition(&world.class(), "PlacementGroupReady"),
-        "False PlacementGroupResolutionFailed Failed to resolve placement group"
-    );
+    let said = condition(&world.class(), "PlacementGroupReady");
+    let told = "False PlacementGroupResolutionFailed Failed to resolve placement group: RequestLimitExceeded: ";
+    assert!(said.starts_with(told), "{said}");
     // So nothing is launched without the group.
     assert!(condition(&world.class(), "Ready").starts_with("False"));
 }

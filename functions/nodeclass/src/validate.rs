@@ -10,7 +10,7 @@ use spokeshave_model::{
     Requirements, hash, labels, validation::kubelet,
 };
 use spokeshave_nodeclass::{
-    facts as rules, images, tags, template,
+    facts as rules, images, reconcile, tags, template,
     validation::{
         self, Answer, Call, Check, Evaluation, Inputs, ServiceRange, VERDICT_REMEMBERED_FOR,
         Verdict,
@@ -38,13 +38,9 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
         let gate = self.cx.settings.gates.reserved_capacity;
         let Some(verdict) = self.verdict(class).await? else { return Ok(false) };
         let waits = verdict.reason == "DependenciesNotReady";
-        class.conditions_mut(gate).set(
-            EC2NodeClass::VALIDATION_SUCCEEDED,
-            verdict.status,
-            verdict.reason,
-            &verdict.message,
-            self.now,
-        );
+        let type_ = EC2NodeClass::VALIDATION_SUCCEEDED;
+        let Verdict { status, reason, message } = verdict;
+        reconcile::set_condition(class, gate, type_, status, reason, &message, self.now);
         Ok(!waits)
     }
 
@@ -104,7 +100,8 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
         match self.facts.eks().await {
             Ok(facts) if rules::service_cidr(&facts).is_some() => ServiceRange::Known,
             Err(error) if error.is_retryable() => ServiceRange::NotYet,
-            _ => ServiceRange::Missing,
+            Err(error) => ServiceRange::Missing(Some(error.explain())),
+            Ok(_) => ServiceRange::Missing(None),
         }
     }
 
@@ -194,7 +191,7 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
         probe: &Probe,
         created: Result<(), AwsError>,
     ) -> Result<(Verdict, bool), Trouble> {
-        if let Some(settled) = self.read(class, Call::CreateLaunchTemplate, created)? {
+        if let Some(settled) = self.read(class, Call::CreateLaunchTemplate, created).await? {
             return Ok(settled);
         }
         let overrides = class.status.subnets.iter().map(|subnet| FleetOverride {
@@ -218,7 +215,7 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
             ..FleetRequest::default()
         };
         let fleet = self.ec2.create_fleet(&request).await.map(|_| ());
-        if let Some(settled) = self.read(class, Call::CreateFleet, fleet)? {
+        if let Some(settled) = self.read(class, Call::CreateFleet, fleet).await? {
             return Ok(settled);
         }
         let mut first: Option<AwsError> = None;
@@ -233,17 +230,33 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
                 Err(error) if error.is_retryable() => return Err(error.into()),
                 Err(error) => {
                     let reason = format!("no launch in {}: {error}", subnet.id);
-                    self.cx.decide(Decision::new("skip", class.reference(), reason));
+                    let decision = Decision::new("skip", class.reference(), reason);
+                    self.cx.decide(decision.with_error(&error));
                     first = first.or(Some(error));
                 }
             }
         }
         let answer = first.map_or(Ok(()), Err);
-        Ok(self.read(class, Call::RunInstances, answer)?.unwrap_or((Verdict::yes(), true)))
+        let settled = self.read(class, Call::RunInstances, answer).await?;
+        Ok(settled.unwrap_or((Verdict::yes(), true)))
+    }
+
+    /// Tells a refusal where it is not remembered: in the log and as an event.
+    async fn refused(
+        &self,
+        class: &EC2NodeClass,
+        verdict: &Verdict,
+        answer: &Result<(), AwsError>,
+    ) {
+        let Err(error) = answer else { return };
+        let reason = format!("{}: {}", verdict.reason, verdict.message);
+        let decision = Decision::new("refuse", class.reference(), reason);
+        self.cx.decide(decision.with_error(error).as_error());
+        self.warn_of(class, verdict.reason, error).await;
     }
 
     /// `None`: go on.
-    fn read(
+    async fn read(
         &self,
         class: &EC2NodeClass,
         call: Call,
@@ -251,15 +264,16 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
     ) -> Result<Option<(Verdict, bool)>, Trouble> {
         match validation::judge(call, answer.as_ref().map(|_| ()), class) {
             Answer::Passed => Ok(None),
-            Answer::Settled(verdict) => Ok(Some((verdict, true))),
-            Answer::SettledButRetry(verdict) => Ok(Some((verdict, false))),
-            Answer::Retry => Err(Trouble::NoVerdict(
-                answer.err().map_or_else(String::new, |error| error.to_string()),
-            )),
-            Answer::Failed => match answer {
-                Err(error) => Err(error.into()),
-                Ok(()) => Ok(None),
-            },
+            Answer::Settled(verdict) => {
+                self.refused(class, &verdict, &answer).await;
+                Ok(Some((verdict, true)))
+            }
+            Answer::SettledButRetry(verdict) => {
+                self.refused(class, &verdict, &answer).await;
+                Ok(Some((verdict, false)))
+            }
+            Answer::Retry => answer.map(|()| None).map_err(Trouble::NoVerdict),
+            Answer::Failed => answer.map(|()| None).map_err(Trouble::from),
         }
     }
 
@@ -315,7 +329,7 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
             }
         };
         let Some((instance_type, image)) = choose(class, &pools, &types) else {
-            return Err(Trouble::NoVerdict("no instance type fits the class".into()));
+            return Err(Trouble::NoType);
         };
         let pods = instance_type.capacity.get("pods").value();
         let (info, user_data) = match self.user_data(class, Some(pods)).await? {

@@ -18,11 +18,15 @@ use spokeshave_model::{InstanceId, Kind, NodeClaim, ObjectKey, labels};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Concern, Decision, Ec2, Invocation, Key, Precondition, Queues,
     Selector, StateTable, Work,
+    cluster::KubeEvent,
     ec2::{Instance, Tags},
 };
 
 /// CreateTags calls per run at most; one a second on average, since the rest waits as many seconds.
 pub const AT_ONCE: usize = 5;
+
+/// Equal events on one claim are published once in this time. 2 minutes, as in Karpenter 1.x.
+const EVENTS_ONCE_IN: SignedDuration = SignedDuration::from_mins(2);
 
 /// EC2 tag: what people read in the console.
 const TAG_NAME: &str = "Name";
@@ -266,7 +270,11 @@ async fn tag(
             }
             // Gone meanwhile: no annotation, no error.
             Err(error) if error.is_not_found() => return Ok(()),
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                let event = KubeEvent::of_failed_call(&*job.claim, "TaggingFailed", &error);
+                cluster.publish(event, EVENTS_ONCE_IN).await;
+                return Err(error.into());
+            }
         }
     }
     let mut changed = NodeClaim::clone(&job.claim);

@@ -162,6 +162,11 @@ fn failures() {
         assert_eq!(tag(&world, &[of(&["a"]), of(&["b"])]), ["m0"], "{code}");
         assert!(is_done(&world, "b") && !is_done(&world, "a"));
         assert!(world.decisions.borrow().iter().any(|it| it.error && it.reason.contains(code)));
+        let events = world.events.borrow();
+        let told: Vec<_> = events.iter().map(|it| (it.reason.as_str(), &it.key.name[..])).collect();
+        assert_eq!(told, [("TaggingFailed", "a")], "{code}");
+        let said = format!("{code}: told to fail (fake:Call, ");
+        assert!(events[0].warning && events[0].message.starts_with(&said), "{events:?}");
     }
     let world_ = world(&[claim("a", "i-1")], vec![instance("i-1", &[])]);
     world_.fail("tag i-1", "InvalidInstanceID.NotFound");

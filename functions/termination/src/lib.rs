@@ -6,6 +6,7 @@
 //! and arranges to be woken. A node that is done hands over to its claim within the same run, and the other way round.
 
 mod eviction;
+mod failure;
 mod hooks;
 mod launch;
 mod run;
@@ -40,9 +41,9 @@ pub(crate) enum Trouble {
     /// Traffic is shifted away from the instance's zone: it is not touched before that is over.
     #[error("instance {0} is in zone {1} ({2}), which traffic is shifted away from")]
     Shifted(InstanceId, String, String),
-    /// EC2 refuses to terminate.
+    /// EC2 refuses to terminate the instance of this claim.
     #[error("instance {0} may not be terminated")]
-    Refused(InstanceId, #[source] AwsError),
+    Refused(InstanceId, Option<String>, #[source] AwsError),
 }
 
 impl Trouble {
@@ -110,6 +111,7 @@ pub async fn handle(
                 let key = object.key();
                 let name = format!("{}/{}", key.kind, key.name);
                 cx.decide(Decision::new("retry", name, error.text()).caused_by(&error));
+                run.tell(&object, &error, target.failures).await;
                 let is_shifted = matches!(error, Trouble::Shifted(..));
                 if is_shifted && run.wait_for_shift(key.clone(), target.depth).await {
                     continue;

@@ -25,7 +25,7 @@ use spokeshave_model::{
 };
 use spokeshave_ports::{
     AutoScaling, Cluster, ClusterError, Decision, Ec2, Invocation, Key, Precondition, Queues,
-    Selector, StateError, StateKey, StateTable, When, cluster::KubeEvent, wakes,
+    Selector, StateError, StateKey, StateTable, When, wakes,
 };
 
 use crate::{
@@ -38,9 +38,6 @@ pub type Instances = RefCell<BTreeMap<InstanceId, Instance>>;
 
 /// How often it is looked at whether a zonal shift is over.
 const SHIFT_PAUSE: SignedDuration = SignedDuration::from_mins(1);
-
-/// After so many failures in a row a person is told.
-const TELL_AFTER: u32 = 5;
 
 /// Partition of the state table: instances whose end was asked for just now. Lost: it is asked for once more.
 const ENDED: &str = "ended";
@@ -365,15 +362,8 @@ impl<C: Cluster, E: Ec2, A: AutoScaling, S: StateTable, Q: Queues> Run<'_, C, E,
                 let [zone, zone_id] = scene.zone();
                 let labels = [("zone", zone), ("zone_id", zone_id)];
                 self.cx.count(TERMINATION_FAILURES, &labels);
-                if scene.target.failures >= TELL_AFTER
-                    && let Some(claim) = &scene.claim
-                {
-                    let text = format!("Instance {id} cannot be terminated: {}", error.code);
-                    let event = KubeEvent::on(&**claim, true, "FailedTermination", text);
-                    let memory = spokeshave_lifecycle::action::EVENT_MEMORY;
-                    self.cluster.publish(event, memory).await;
-                }
-                return Err(Trouble::Refused(id.clone(), error));
+                let claim = scene.claim.as_ref().map(|it| it.metadata.name.clone());
+                return Err(Trouble::Refused(id.clone(), claim, error));
             }
             Ok(()) => {}
         }

@@ -7,7 +7,7 @@ mod support;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use spokeshave_model::{
-    NodeClaim,
+    ConditionStatus, NodeClaim,
     core::{Node, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment},
     meta::apply_merge_patch,
 };
@@ -340,7 +340,18 @@ fn a_refused_termination_is_tried_again() {
     stage.message(Concern::Termination, "NodeClaimDeleting", &["NodeClaim/c"]);
     play(&stage, at("10:05:00"));
     assert!(stage.get::<NodeClaim>("c").is_some() && stage.get::<Node>("n").is_some());
-    assert!(stage.fake.event_reasons().contains(&"NodeClaim/c FailedTermination".to_owned()));
+    // Told at once, and on the claim for as long as it lasts.
+    let told = "Instance i-0abc cannot be terminated: UnauthorizedOperation: told to fail (fake:Call, not retryable); \
+         allow the call to the function's role, or find the policy that denies it";
+    let events = stage.fake.events.borrow().clone();
+    let of_claim: Vec<_> = events.iter().filter(|it| it.reason == "FailedTermination").collect();
+    assert!(of_claim.iter().any(|it| it.kind == "NodeClaim" && it.warning && it.message == told));
+    let claim = stage.get::<NodeClaim>("c").expect("is not released");
+    let condition = claim.condition(NodeClaim::INSTANCE_TERMINATING).expect("is said");
+    assert_eq!(
+        (condition.status, condition.reason.as_str(), condition.message.as_str()),
+        (ConditionStatus::Unknown, "FailedTermination", told)
+    );
     let pending = stage.pending(Concern::Termination);
     assert!(pending.iter().all(|(seconds, _)| *seconds <= 60), "{pending:?}");
     stage.fake.mend("terminate i-0abc");

@@ -5,6 +5,7 @@ use spokeshave_model::{
     ConditionStatus, EC2NodeClass, conditions,
     ec2_node_class::{AmiStatus, CapacityReservationStatus, SecurityGroupStatus, SubnetStatus},
 };
+use spokeshave_ports::without_request_ids;
 
 /// When something was not found, it is looked for again after this.
 pub const NOT_FOUND_AGAIN: SignedDuration = SignedDuration::from_mins(1);
@@ -24,13 +25,14 @@ pub enum Images {
 }
 
 /// What the placement group selector gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// No selector, or a group.
     Fine,
     NotFound,
-    /// The call failed, and no earlier answer is known. With one, the condition stays: see [`Placement::Stale`].
-    Failed,
+    /// The call failed with this, and no earlier answer is known. With one, the condition stays: see
+    /// [`Placement::Stale`].
+    Failed(String),
     /// The call failed, an earlier answer still holds.
     ///
     /// DIFFERENCE: Karpenter makes the class not ready, although launches would go on with the earlier answer.
@@ -64,6 +66,25 @@ pub fn loses_groups(class: &EC2NodeClass, found: &[SecurityGroupStatus]) -> bool
     settled && !found.is_empty() && !class.status.security_groups.iter().all(is_found)
 }
 
+/// Sets a condition. A text that differs from the one that is there in request ids alone is left out: writing it would
+/// wake everybody who watches the class, and the call that failed would fail again.
+pub fn set_condition(
+    class: &mut EC2NodeClass,
+    reserved_capacity: bool,
+    type_: &str,
+    status: ConditionStatus,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) {
+    let known = conditions::find(&class.status.conditions, type_)
+        .filter(|it| it.status == status && it.reason == reason)
+        .filter(|it| without_request_ids(&it.message) == without_request_ids(message));
+    let kept = known.map(|it| it.message.clone());
+    let message = kept.as_deref().unwrap_or(message);
+    class.conditions_mut(reserved_capacity).set(type_, status, reason, message, now);
+}
+
 /// Writes what was found into the status, in the fixed order. Returns when to look again before the
 /// schedule does: soon for what was not found, and at the end of a reservation.
 pub fn apply(
@@ -75,14 +96,15 @@ pub fn apply(
     class.conditions_mut(reserved_capacity).initialize();
     let mut again: Option<SignedDuration> = None;
     let mut sooner = |delay: SignedDuration| again = Some(again.map_or(delay, |it| it.min(delay)));
-    let set = |class: &mut EC2NodeClass, type_: &str, problem: Option<(&str, String)>| {
-        let mut conditions = class.conditions_mut(reserved_capacity);
-        match problem {
-            None => conditions.set_true(type_, now),
-            Some((reason, message)) => {
-                conditions.set(type_, ConditionStatus::False, reason, &message, now)
-            }
-        };
+    let set = |class: &mut EC2NodeClass, type_: &str, problem: Option<(&str, String)>| match problem
+    {
+        None => {
+            class.conditions_mut(reserved_capacity).set_true(type_, now);
+        }
+        Some((reason, message)) => {
+            let no = ConditionStatus::False;
+            set_condition(class, reserved_capacity, type_, no, reason, &message, now);
+        }
     };
 
     match found.images {
@@ -122,8 +144,8 @@ pub fn apply(
             let problem = Some(("PlacementGroupNotFound", message));
             set(class, EC2NodeClass::PLACEMENT_GROUP_READY, problem);
         }
-        Placement::Failed => {
-            let message = "Failed to resolve placement group".to_owned();
+        Placement::Failed(why) => {
+            let message = format!("Failed to resolve placement group: {why}");
             let problem = Some(("PlacementGroupResolutionFailed", message));
             set(class, EC2NodeClass::PLACEMENT_GROUP_READY, problem);
         }

@@ -148,11 +148,17 @@ fn other_problems() {
         "False AMINotFound failed to discover any AMIs for alias \"al2023@v20241213\""
     );
     assert_eq!(class.status.amis.len(), 1, "the status keeps its images");
-    let failed = Found { placement: Placement::Failed, ..everything() };
-    apply(&mut class, failed, true, at(2));
+    let failed = |why: &str| Found { placement: Placement::Failed(why.into()), ..everything() };
+    apply(&mut class, failed("X: no (ec2:A, request id 1, retryable)"), true, at(2));
+    let told = "False PlacementGroupResolutionFailed Failed to resolve placement group: X: no (ec2:A, request id 1, retryable)";
+    assert_eq!(line(&class, "PlacementGroupReady"), told);
+    // Another request of the same fate is nothing new, another fate is.
+    apply(&mut class, failed("X: no (ec2:A, request id 2, retryable)"), true, at(3));
+    assert_eq!(line(&class, "PlacementGroupReady"), told);
+    apply(&mut class, failed("Y: no (ec2:A, request id 3, retryable)"), true, at(4));
     assert_eq!(
         line(&class, "PlacementGroupReady"),
-        "False PlacementGroupResolutionFailed Failed to resolve placement group"
+        told.replace("X: no", "Y: no").replace("id 1", "id 3")
     );
 }
 

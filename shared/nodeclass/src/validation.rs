@@ -48,13 +48,13 @@ impl Verdict {
 }
 
 /// Whether the service range, without which AL2023 cannot boot, is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceRange {
     Known,
     /// The call failed in a way that may pass.
     NotYet,
-    /// The call was refused, or the cluster has none.
-    Missing,
+    /// The call was refused, with this, or the cluster has none.
+    Missing(Option<String>),
 }
 
 /// What the expressions of `spec.kubelet` gave.
@@ -141,14 +141,16 @@ pub fn before_calls(class: &EC2NodeClass, inputs: &Inputs<'_>) -> Check {
     let kubelet = class.spec.kubelet.as_ref();
     let settled = |reason, message: String| Check::Settled(Verdict::no(reason, message));
     if family == AmiFamily::Al2023 {
-        match inputs.service_range {
+        match &inputs.service_range {
             ServiceRange::Known => {}
             ServiceRange::NotYet => return Check::Retry,
-            ServiceRange::Missing => {
-                return settled(
-                    "ClusterCIDRResolutionFailed",
-                    "Failed to detect the cluster CIDR".to_owned(),
-                );
+            ServiceRange::Missing(why) => {
+                let mut message = "Failed to detect the cluster CIDR".to_owned();
+                if let Some(why) = why {
+                    message.push_str(": ");
+                    message.push_str(why);
+                }
+                return settled("ClusterCIDRResolutionFailed", message);
             }
         }
     }
@@ -273,7 +275,8 @@ pub fn judge(call: Call, answer: Result<(), &AwsError>, class: &EC2NodeClass) ->
     if error.is_unauthorized() {
         let (_, text) = classify(error);
         let prefix = format!("Controller isn't authorized to call ec2:{}", call.name());
-        return Answer::Settled(Verdict::no(call.refused(), format!("{prefix}: {text}")));
+        let message = format!("{prefix}: {text}; {}", error.explain());
+        return Answer::Settled(Verdict::no(call.refused(), message));
     }
     let too_large = error.message.contains("User data is limited to");
     if call == Call::CreateLaunchTemplate && too_large {
@@ -281,7 +284,8 @@ pub fn judge(call: Call, answer: Result<(), &AwsError>, class: &EC2NodeClass) ->
         return Answer::Settled(Verdict::no(
             "UserDataSizeLimitExceeded",
             format!(
-                "ec2:CreateLaunchTemplate rejected the rendered user data as too large: {text}"
+                "ec2:CreateLaunchTemplate rejected the rendered user data as too large: {text}; {}",
+                error.explain()
             ),
         ));
     }
@@ -291,7 +295,7 @@ pub fn judge(call: Call, answer: Result<(), &AwsError>, class: &EC2NodeClass) ->
         return match &class.spec.instance_profile {
             Some(name) => Answer::SettledButRetry(Verdict::no(
                 "InstanceProfileNotFound",
-                format!("Instance profile \"{name}\" not found"),
+                format!("Instance profile \"{name}\" not found; {}", error.explain()),
             )),
             None => Answer::Retry,
         };

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use spokeshave_model::{Kind, LabelSelector, ObjectKey, Uid};
 
+use crate::{AwsError, without_request_ids};
+
 /// Why the API server did not do it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
@@ -143,6 +145,16 @@ impl KubeEvent {
             reason: reason.to_owned(),
             message: message.into(),
         }
+    }
+
+    /// A warning on `object` about a call of AWS that failed, with all that is known of it.
+    pub fn of_failed_call<K: Kind>(object: &K, reason: &str, error: &AwsError) -> Self {
+        Self::on(object, true, reason, error.explain())
+    }
+
+    /// What makes two events equal: everything but the request ids that the message quotes.
+    pub fn identity(&self) -> Self {
+        Self { message: without_request_ids(&self.message).into_owned(), ..self.clone() }
     }
 }
 

@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod ec2;
 pub mod error;
 pub mod facts;
+pub mod failed_calls;
 #[cfg(feature = "fake")]
 pub mod fake;
 pub mod filters;
@@ -27,7 +28,7 @@ pub use aws::{
 };
 pub use cluster::{Changes, Cluster, ClusterError, Place, Precondition, Selector};
 pub use ec2::Ec2;
-pub use error::{AwsError, chain};
+pub use error::{AwsError, chain, cut, without_request_ids};
 pub use invocation::{Decision, Invocation, Journal, Metric};
 pub use queues::{Bus, Concern, Key, Queues, Work};
 pub use state::{Record, StateError, StateKey, StateTable, When};

@@ -254,6 +254,7 @@ impl Cluster for Ports {
     async fn publish(&self, event: KubeEvent, dedupe: SignedDuration) {
         let mut world = self.world.borrow_mut();
         let now = world.now;
+        let event = event.identity();
         let last = world.kube_events.get(&event);
         if last.is_none_or(|last| *last + dedupe <= now) {
             world.kube_events.insert(event, now);

@@ -49,12 +49,22 @@ impl Aws {
         types
     }
 
+    /// The request id that the last call of this operation had.
+    pub fn request_of(&self, operation: &str) -> String {
+        let calls = self.calls.borrow();
+        let last = calls.iter().rposition(|it| it.split(' ').next() == Some(operation));
+        format!("r-{}", last.expect("was called") + 1)
+    }
+
     fn call(&self, operation: &'static str, detail: &str) -> Result<(), AwsError> {
         let text = format!("{operation} {detail}").trim_end().to_owned();
         self.calls.borrow_mut().push(text.clone());
         let refused = self.refused.borrow();
         match refused.get(operation).or_else(|| refused.get(&text)) {
-            Some(code) => Err(AwsError::new("aws", operation, code, "told to fail")),
+            Some(code) => Err(AwsError {
+                request_id: Some(format!("r-{}", self.calls.borrow().len())),
+                ..AwsError::new("aws", operation, code, "told to fail")
+            }),
             None => Ok(()),
         }
     }

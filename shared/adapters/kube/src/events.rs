@@ -27,13 +27,14 @@ pub struct Repeats {
 impl Repeats {
     /// Whether `event` is a repeat at `now` of one published less than `dedupe` ago; otherwise it is remembered.
     pub fn is_repeat(&mut self, event: &KubeEvent, dedupe: SignedDuration, now: Timestamp) -> bool {
-        if self.seen.get(event).is_some_and(|last| now.duration_since(*last) < dedupe) {
+        let event = event.identity();
+        if self.seen.get(&event).is_some_and(|last| now.duration_since(*last) < dedupe) {
             return true;
         }
         if self.seen.len() >= REMEMBERED {
             self.seen.clear();
         }
-        self.seen.insert(event.clone(), now);
+        self.seen.insert(event, now);
         false
     }
 }
@@ -47,7 +48,7 @@ pub fn namespace(event: &KubeEvent) -> &str {
 /// so that the same event published by two processes within the span is one event.
 pub fn event(event: &KubeEvent, dedupe: SignedDuration, now: Timestamp) -> Value {
     let mut hasher = DefaultHasher::new();
-    (&event.uid.0, event.warning, &event.reason, &event.message).hash(&mut hasher);
+    (&event.uid.0, event.warning, &event.reason, &event.identity().message).hash(&mut hasher);
     let span = dedupe.as_millis().max(1);
     (i128::from(now.as_millisecond()) / span).hash(&mut hasher);
     // Names may have 253 characters; an object's name leaves room for the hash nearly always.
@@ -156,6 +157,18 @@ mod tests {
                 "{message} {second}"
             );
         }
+    }
+
+    #[test]
+    fn another_request_id_is_no_other_event() {
+        let told =
+            |n| sample(&format!("X: no (ec2:DescribeSubnets, request id {n}, retryable); wait"));
+        let mut repeats = Repeats::default();
+        let span = SignedDuration::from_secs(60);
+        assert!(!repeats.is_repeat(&told(1), span, at(0)));
+        assert!(repeats.is_repeat(&told(2), span, at(59)));
+        let name = |n| event(&told(n), span, at(0))["metadata"]["name"].clone();
+        assert_eq!(name(1), name(2));
     }
 
     #[test]

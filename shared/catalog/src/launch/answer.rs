@@ -171,7 +171,7 @@ pub fn reason(text: &str) -> Reason {
 
 /// `code: message` and where it came from, as one line.
 pub fn error_text(error: &AwsError) -> String {
-    format!("{}: {} ({})", error.code, error.message, error.origin())
+    format!("{}: {} ({})", error.code, error.said(), error.origin())
 }
 
 /// What one error of an answer brings about besides the outcome.
