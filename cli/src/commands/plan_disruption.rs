@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 use spokeshave_admission::Kinds;
 use spokeshave_disruption::{
-    Command, Method, Purpose, Reason, Scheduler, Simulator, View,
+    Command, Method, Purpose, Reason, Scheduler, SettledCell, Simulator, View,
     allowance::Allowances,
     candidates::Survey,
     cluster::nomination_window,
@@ -100,7 +100,9 @@ pub fn of(world: &World, waiting: Vec<Arc<Pod>>, provisioned: &Solution) -> Disr
     note_buffers(&mut view, &cluster, pools, options, &placeholders);
     let survey = Survey::new(&view);
     let extra_pods = waiting.into_iter().chain(placeholders).collect();
-    let mut scheduler = Scheduler::new(&view, &cluster, pools, options, extra_pods, &|| true);
+    let settled = SettledCell::new();
+    let mut scheduler =
+        Scheduler::new(&view, &cluster, pools, options, extra_pods, &|| true).settling(&settled);
     let outcome = pass::run(
         &survey,
         Method::Emptiness,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use spokeshave_disruption::{
-    Command, Method, Scheduler, VALIDATION_WAIT, View,
+    Command, Method, Scheduler, SettledCell, VALIDATION_WAIT, View,
     candidates::Survey,
     memory::Memory,
     methods::Stopwatch,
@@ -75,7 +75,11 @@ impl Stopwatch for Slice<'_> {
     }
 }
 
-fn scheduler<'a>(world: &'a World, keep_going: &'a dyn Fn() -> bool) -> Scheduler<'a> {
+fn scheduler<'a>(
+    world: &'a World,
+    settled: &'a SettledCell,
+    keep_going: &'a dyn Fn() -> bool,
+) -> Scheduler<'a> {
     Scheduler::new(
         &world.view,
         &world.cache.view,
@@ -84,6 +88,7 @@ fn scheduler<'a>(world: &'a World, keep_going: &'a dyn Fn() -> bool) -> Schedule
         world.placeholders.clone(),
         keep_going,
     )
+    .settling(settled)
 }
 
 /// One pass with everything that it needs.
@@ -233,7 +238,8 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
         let survey = Survey::new(&world.view);
         let slice = Slice::begin(self.clock);
         let keep_going = || slice.is_left();
-        let mut scheduler = scheduler(world, &keep_going);
+        let settled = SettledCell::new();
+        let mut scheduler = scheduler(world, &settled, &keep_going);
         let verdict = validation::validate(&stored.command, &survey, &mut scheduler);
         self.publish(&world.view, &verdict.notices).await;
         self.measure(&verdict.measures);
@@ -284,7 +290,8 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
         let survey = Survey::new(&world.view);
         let slice = Slice::begin(self.clock);
         let keep_going = || slice.is_left();
-        let mut scheduler = scheduler(world, &keep_going);
+        let settled = SettledCell::new();
+        let mut scheduler = scheduler(world, &settled, &keep_going);
         let outcome = pass::run(
             &survey,
             first,

@@ -24,13 +24,14 @@ pub mod object_gauges;
 pub mod pass;
 pub mod pricing;
 pub mod scheduler;
+pub mod settled;
 pub mod simulation;
 pub mod statics;
 pub mod validation;
 
 pub use cluster::{Pool, StateNode, View, join};
 pub use command::{Command, Method, Reason};
-pub use scheduler::Scheduler;
+pub use scheduler::{Scheduler, SettledCell};
 pub use simulation::{Purpose, Simulation, SimulationError, Simulator};
 pub use validation::VALIDATION_WAIT;
 

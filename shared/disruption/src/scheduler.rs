@@ -1,13 +1,13 @@
 //! The real scheduler behind [`Simulator`] (lifecycle 18).
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{cell::OnceCell, collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
 use spokeshave_model::{
     Kind, ObjectKey, Operator, Requirement, core::Pod, labels, pod_classes::PodDisruptionBudgets,
 };
 use spokeshave_scheduling::{
-    Batch, ClusterView, Options, PlannedClaim, Planner, PoolInput, ReservedMode, buffers,
+    Batch, ClusterView, Options, PlannedClaim, Planner, PoolInput, ReservedMode, Solution, buffers,
     claim_of_pool, eligibility,
 };
 
@@ -15,8 +15,12 @@ use crate::{
     cluster::View,
     command::Placement,
     eligibility::pods_to_place,
+    settled::{MOST_PLACED_ANEW, Settled},
     simulation::{NewClaim, Purpose, Simulation, SimulationError, Simulator, Unplaced},
 };
+
+/// Where a pass keeps the places of the pods that wait, for all its simulations; filled when there are many of them.
+pub type SettledCell = OnceCell<Settled>;
 
 /// Simulates against one view; prepare it once per pass.
 pub struct Scheduler<'a> {
@@ -26,8 +30,11 @@ pub struct Scheduler<'a> {
     options: &'a Options,
     extra_pods: Vec<Arc<Pod>>,
     keep_going: &'a dyn Fn() -> bool,
+    settled: Option<&'a SettledCell>,
     /// Made by the first simulation: most passes need none.
     prepared: Option<Prepared<'a>>,
+    /// The same over the cluster in which the pods that wait have their places.
+    prepared_settled: Option<Prepared<'a>>,
 }
 
 /// What all simulations share.
@@ -96,21 +103,98 @@ impl<'a> Scheduler<'a> {
         extra_pods: Vec<Arc<Pod>>,
         keep_going: &'a dyn Fn() -> bool,
     ) -> Self {
-        Self { view, cluster, pools, options, extra_pods, keep_going, prepared: None }
+        Self {
+            view,
+            cluster,
+            pools,
+            options,
+            extra_pods,
+            keep_going,
+            settled: None,
+            prepared: None,
+            prepared_settled: None,
+        }
+    }
+
+    /// Places the pods that wait once for all simulations of consolidation, when there are more than
+    /// [`MOST_PLACED_ANEW`].
+    #[must_use]
+    pub fn settling(self, cell: &'a SettledCell) -> Self {
+        Self { settled: Some(cell), ..self }
     }
 
     fn prepare(&self) -> Prepared<'a> {
         let (mut pending, _ignored) = eligibility::pending(self.cluster);
         pending.extend(self.extra_pods.iter().cloned());
         let displaced = eligibility::displaced(self.cluster, self.view.now);
+        self.prepared_for(self.cluster, pending, displaced)
+    }
+
+    fn prepared_for(
+        &self,
+        cluster: &'a ClusterView,
+        pending: Vec<Arc<Pod>>,
+        displaced: Vec<Arc<Pod>>,
+    ) -> Prepared<'a> {
         Prepared {
-            planner: Planner::new(self.cluster, self.pools, self.options, self.view.now),
+            planner: Planner::new(cluster, self.pools, self.options, self.view.now),
             pdbs: self.view.pod_disruption_budgets(),
             pending,
             displaced_keys: displaced.iter().map(|it| it.key()).collect(),
             displaced,
         }
     }
+
+    /// The places of the pods that wait, where there are many of them.
+    fn settle(&self, prepared: &mut Prepared<'a>) -> Result<Option<&'a Settled>, SimulationError> {
+        let Some(cell) = self.settled else { return Ok(None) };
+        if let Some(known) = cell.get() {
+            return Ok(Some(known));
+        }
+        let pods: Vec<Arc<Pod>> =
+            prepared.pending.iter().chain(&prepared.displaced).cloned().collect();
+        if pods.len() <= MOST_PLACED_ANEW {
+            return Ok(None);
+        }
+        let Prepared { planner, displaced_keys, .. } = prepared;
+        let batch = consolidation(pods, BTreeSet::new(), displaced_keys.clone());
+        let mut solution = planner.solve(&batch, self.keep_going);
+        if !solution.unreached.is_empty() {
+            return Err(SimulationError::OutOfTime);
+        }
+        let unplaced = unplaced(&mut solution, |pod| !displaced_keys.contains(pod));
+        Ok(Some(cell.get_or_init(|| Settled::new(self.cluster, solution, unplaced, &batch.pods))))
+    }
+}
+
+/// A question of consolidation.
+fn consolidation(
+    pods: Vec<Arc<Pod>>,
+    without: BTreeSet<String>,
+    displaced: BTreeSet<ObjectKey>,
+) -> Batch {
+    Batch {
+        pods,
+        without,
+        reserved: ReservedMode::Fallback,
+        respect_consolidate_after: true,
+        refuse_uninitialized: true,
+        // Consolidation replaces by one claim or not at all.
+        one_claim: true,
+        displaced,
+        ..Batch::default()
+    }
+}
+
+fn unplaced(solution: &mut Solution, was_pending: impl Fn(&ObjectKey) -> bool) -> Vec<Unplaced> {
+    std::mem::take(&mut solution.unschedulable)
+        .into_iter()
+        .map(|(pod, reason)| Unplaced {
+            was_pending: was_pending(&pod),
+            pod: pod.to_string(),
+            error: reason.text,
+        })
+        .collect()
 }
 
 /// The claim that the template of a static pool makes.
@@ -132,16 +216,60 @@ impl Simulator for Scheduler<'_> {
         purpose: Purpose,
     ) -> Result<Simulation, SimulationError> {
         let mut prepared = self.prepared.take().unwrap_or_else(|| self.prepare());
-        let answer = self.simulate_with(&mut prepared, without, purpose);
+        let settled = match purpose {
+            Purpose::Consolidation => self.settle(&mut prepared),
+            // Drift makes all the nodes that pods need, also of those that wait.
+            Purpose::Drift => Ok(None),
+        };
+        let answer = match settled {
+            Ok(None) => self.simulate_with(&mut prepared, None, without, purpose),
+            Ok(Some(settled)) => self.simulate_settled(&prepared, settled, without),
+            Err(error) => Err(error),
+        };
         self.prepared = Some(prepared);
         answer
     }
 }
 
 impl<'a> Scheduler<'a> {
+    fn simulate_settled(
+        &mut self,
+        prepared: &Prepared<'a>,
+        settled: &'a Settled,
+        without: &[usize],
+    ) -> Result<Simulation, SimulationError> {
+        if settled.n_new > 1 {
+            let is_leaving =
+                |at: &usize| self.view.nodes.get(*at).is_some_and(|it| it.is_marked_for_deletion());
+            if without.iter().any(is_leaving) {
+                return Err(SimulationError::CandidateDeleting);
+            }
+            let mut answer =
+                Simulation { unplaced: settled.unplaced.clone(), ..Simulation::default() };
+            answer.new_claims.resize_with(settled.n_new, NewClaim::default);
+            return Ok(answer);
+        }
+        let mut with_places = self.prepared_settled.take().unwrap_or_else(|| {
+            let (displaced, pending) = settled
+                .rest
+                .iter()
+                .cloned()
+                .partition(|it| prepared.displaced_keys.contains(&it.key()));
+            self.prepared_for(&settled.cluster, pending, displaced)
+        });
+        let answer =
+            self.simulate_with(&mut with_places, Some(settled), without, Purpose::Consolidation);
+        self.prepared_settled = Some(with_places);
+        let mut answer = answer?;
+        answer.unplaced.extend(settled.unplaced.iter().cloned());
+        answer.unplaced.sort_by(|a, b| a.pod.cmp(&b.pod));
+        Ok(answer)
+    }
+
     fn simulate_with(
         &self,
         prepared: &mut Prepared<'a>,
+        settled: Option<&Settled>,
         without: &[usize],
         purpose: Purpose,
     ) -> Result<Simulation, SimulationError> {
@@ -161,32 +289,25 @@ impl<'a> Scheduler<'a> {
                 moved.insert(pod.key());
                 pods.push(Arc::clone(pod));
             }
+            let name = node.node.as_ref().map(|it| it.name());
+            let found_here = settled.and_then(|it| it.by_node.get(name?));
+            pods.extend(found_here.into_iter().flatten().cloned());
         }
         pods.extend(displaced.iter().cloned());
-        let batch = Batch {
-            pods,
-            without: names,
-            reserved: ReservedMode::Fallback,
-            respect_consolidate_after: purpose == Purpose::Consolidation,
-            refuse_uninitialized: true,
-            // Consolidation replaces by one claim or not at all.
-            one_claim: purpose == Purpose::Consolidation,
-            displaced: displaced_keys.clone(),
-            ..Batch::default()
+        let batch = match purpose {
+            Purpose::Consolidation => consolidation(pods, names, displaced_keys.clone()),
+            Purpose::Drift => Batch {
+                respect_consolidate_after: false,
+                one_claim: false,
+                ..consolidation(pods, names, displaced_keys.clone())
+            },
         };
-        let solution = planner.solve(&batch, self.keep_going);
+        let mut solution = planner.solve(&batch, self.keep_going);
         if !solution.unreached.is_empty() {
             return Err(SimulationError::OutOfTime);
         }
-        let unplaced = solution
-            .unschedulable
-            .into_iter()
-            .map(|(pod, reason)| Unplaced {
-                was_pending: !moved.contains(&pod) && !displaced_keys.contains(&pod),
-                pod: pod.to_string(),
-                error: reason.text,
-            })
-            .collect();
+        let unplaced =
+            unplaced(&mut solution, |pod| !moved.contains(pod) && !displaced_keys.contains(pod));
         let placements = solution
             .existing
             .iter()

@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 use spokeshave_model::{Requirements, Resources, Taint, labels};
 
 use crate::{
+    bits::Bits,
     dims::{Amounts, Dims},
     ports::HostPort,
     sets::{SetId, Sets},
@@ -66,6 +67,8 @@ pub(crate) struct Rows {
     keys: Vec<String>,
     /// Taints and labels of each class.
     pub(crate) classes: Vec<(SetId, Vec<Taint>)>,
+    /// The rows of each class.
+    by_class: Vec<Bits>,
 }
 
 impl Rows {
@@ -106,7 +109,7 @@ impl Rows {
                 }
             }
         }
-        Self { rows, by_node, by_claim, by_number, keys: Vec::new(), classes: Vec::new() }
+        Self { rows, by_node, by_claim, by_number, ..Self::default() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -172,10 +175,17 @@ impl Rows {
             }
             found.push(class);
         }
+        self.by_class = vec![Bits::default(); self.classes.len()];
         for (row, class) in self.rows.iter_mut().zip(found) {
             row.class = class;
             row.set = self.classes[class].0;
+            self.by_class[class].set(row.at);
         }
+    }
+
+    /// The rows of a class.
+    pub(crate) fn of_class(&self, class: usize) -> &Bits {
+        &self.by_class[class]
     }
 
     /// What is left on each row, once the daemons that are still to come are counted.

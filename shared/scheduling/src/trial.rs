@@ -135,6 +135,12 @@ impl Run<'_, '_> {
                 if self.row_takes(row, shape, &mut choices) {
                     return Some(row);
                 }
+                // What topology says of a row, it says of all that are alike: the others need not be asked.
+                let class = self.planner.rows.get(row).class;
+                if choices.contains(&(class, false)) {
+                    open.and_not(self.planner.rows.of_class(class));
+                    rest &= open.words()[word];
+                }
             }
         }
         None

@@ -12,8 +12,9 @@ use spokeshave_model::{
 use spokeshave_scheduling::{ClusterView, Object, Options, PoolInput};
 
 use crate::{
-    Method, Purpose, Scheduler, Simulation, SimulationError, Simulator, View, candidates::Survey,
-    fixtures::*, memory::Memory, methods::NoLimit, pass, scheduler::marked_names,
+    Method, Purpose, Scheduler, SettledCell, Simulation, SimulationError, Simulator, View,
+    candidates::Survey, fixtures::*, memory::Memory, methods::NoLimit, pass,
+    scheduler::marked_names,
 };
 
 /// A type of so many cpu, on-demand in zone `a`.
@@ -90,6 +91,25 @@ impl World {
         let options = Options::from_settings(&self.settings);
         Scheduler::new(&view, &cluster, &self.pools, &options, Vec::new(), &|| true)
             .simulate(&at, purpose)
+    }
+
+    /// Consolidation without each of these nodes: with all pods that wait placed anew, and with their places kept.
+    fn both_ways(&self, names: &[&str]) -> Vec<(Simulation, Simulation)> {
+        let view = self.view();
+        let options = Options::from_settings(&self.settings);
+        let settled = SettledCell::new();
+        let mut keeping =
+            Scheduler::new(&view, &self.cluster, &self.pools, &options, Vec::new(), &|| true)
+                .settling(&settled);
+        names
+            .iter()
+            .map(|name| {
+                let anew = self.simulate(&[name], Purpose::Consolidation).expect("an answer");
+                let at = view.nodes.iter().position(|it| it.name() == *name).expect("the node");
+                let kept = keeping.simulate(&[at], Purpose::Consolidation).expect("an answer");
+                (anew, kept)
+            })
+            .collect()
     }
 
     fn pass(&self) -> pass::Outcome {
@@ -299,4 +319,85 @@ fn simulations_over_one_view_do_not_depend_on_each_other() {
             "{without:?}"
         );
     }
+}
+
+/// So many pods that wait, of so much cpu each.
+fn waiting(world: &mut World, n: usize, name: &str, cpu: &str, spec: &Value) {
+    for n in 0..n {
+        let pod = json!({"metadata": {"name": format!("{name}-{n:02}"), "namespace": "ns", "uid": format!("{name}-{n}")},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+            "status": {"phase": "Pending", "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}});
+        world.add(Arc::new(from_value::<Pod>(with(pod, &json!({"spec": spec}))).expect("a pod")));
+    }
+}
+
+/// Four nodes of 8 cpu with one pod of 2 cpu each.
+fn four_nodes() -> World {
+    let nodes = ["a", "b", "c", "d"].map(|it| big(it).pod(&format!("web-{it}"), cpu("2")));
+    World::new(&[sized("big", "8", 0.4)], json!({}), nodes.into())
+}
+
+#[test] // lifecycle 18, step 3, with many pods that wait
+fn pods_that_wait_keep_the_places_they_found() {
+    let mut world = four_nodes();
+    waiting(&mut world, 40, "small", "50m", &json!({}));
+    waiting(&mut world, 70, "never", "50m", &json!({"nodeSelector": {"example.com/none": "x"}}));
+    // The small ones are on `a`, and move on when that is the one to go.
+    for (name, (anew, kept)) in
+        ["a", "b", "c", "d"].iter().zip(world.both_ways(&["a", "b", "c", "d"]))
+    {
+        assert_eq!(kept.unplaced, anew.unplaced, "{name}");
+        assert_eq!((kept.unplaced.len(), kept.objection()), (70, None), "{name}");
+        assert_eq!((kept.new_claims.len(), anew.new_claims.len()), (0, 0), "{name}");
+        let other = if *name == "a" { "b" } else { "a" };
+        assert_eq!(placed(&kept), [format!("{other}: ns/web-{name}")]);
+        assert_eq!(placed(&anew), placed(&kept), "{name}");
+    }
+}
+
+#[test] // lifecycle 18.1, with many pods that wait: what they need together with the pods that move
+fn pods_that_wait_for_one_new_node_share_it() {
+    let mut world = four_nodes();
+    waiting(&mut world, 40, "small", "50m", &json!({}));
+    waiting(&mut world, 24, "never", "50m", &json!({"nodeSelector": {"example.com/none": "x"}}));
+    waiting(&mut world, 1, "large", "7", &json!({}));
+    for (anew, kept) in world.both_ways(&["c", "d"]) {
+        assert_eq!(kept.new_claims.len(), 1);
+        assert_eq!(kept, anew);
+    }
+}
+
+#[test] // lifecycle 20, step 3, with many pods that wait
+fn pods_that_wait_for_several_new_nodes_forbid_every_move() {
+    let mut world = four_nodes();
+    waiting(&mut world, 65, "large", "7", &json!({}));
+    for (anew, kept) in world.both_ways(&["a", "d"]) {
+        assert_eq!((anew.new_claims.len(), kept.new_claims.len()), (65, 65));
+        assert_eq!((anew.objection(), kept.objection()), (None, None));
+    }
+    let outcome = world.pass();
+    assert_eq!(outcome.method, None);
+    let told: Vec<&str> = outcome.notices.iter().map(|it| it.message.as_str()).collect();
+    assert!(told.contains(&"Can't remove without creating 65 candidates"), "{told:?}");
+}
+
+#[test] // lifecycle 18.1, case 8, with many pods that wait
+fn a_candidate_that_is_going_is_told_at_once() {
+    let mut world = four_nodes();
+    waiting(&mut world, 65, "large", "7", &json!({}));
+    let going =
+        big("e").claim_is(json!({"metadata": {"deletionTimestamp": "2026-03-04T09:59:00Z"}}));
+    let going = going.build();
+    world.add(going.node.expect("a node"));
+    world.add(going.claim.expect("a claim"));
+    let view = world.view();
+    let at = view.nodes.iter().position(|it| it.name() == "e").expect("the node");
+    let options = Options::from_settings(&world.settings);
+    let settled = SettledCell::new();
+    let mut scheduler =
+        Scheduler::new(&view, &world.cluster, &world.pools, &options, Vec::new(), &|| true)
+            .settling(&settled);
+    let answer = scheduler.simulate(&[at], Purpose::Consolidation);
+    assert_eq!(answer, Err(SimulationError::CandidateDeleting));
 }
