@@ -96,6 +96,15 @@ mod tests {
         assert!(settings.gates.node_overlay && !settings.gates.reserved_capacity);
     }
 
+    #[test] // scheduling 1, case 5: how many evaluate at the same time changes no answer, so any number is the default
+    fn the_number_of_evaluators_changes_no_answer() {
+        for value in ["0", "-1", "1000", "4500"] {
+            let set = vec![format!("CPU_REQUESTS={value}")];
+            let settings = SettingsArgs { set, ..SettingsArgs::default() }.settings();
+            assert_eq!(settings.expect("valid"), Settings::default(), "{value}");
+        }
+    }
+
     #[test]
     fn settings_without_effect_are_settings() {
         let set = ["CPU_REQUESTS=0", "LOG_LEVEL=debug", "ENABLE_PROFILING=T", "MEMORY_LIMIT=-1"];

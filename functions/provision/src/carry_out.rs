@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use spokeshave_model::{
-    Kind, NodeClaim, NodePool, NodeSelectorRequirement, ObjectKey, Resources, core::Pod,
-    resources::NODES,
+    Kind, NodeClaim, NodePool, NodeSelectorRequirement, ObjectKey, Resources, resources::NODES,
 };
 use spokeshave_ports::{
     Cluster, ClusterError, Concern, Decision, Invocation, Key, Queues, StateTable, Work, chain,
-    cluster::KubeEvent,
 };
 use spokeshave_scheduling::{
     ClusterView, PlannedClaim, Solution, buffers::is_virtual, usage_by_pool,
 };
 
-use crate::{NOMINATED_DEDUPE, NOMINATED_EVENTS, names::Draws, records, world::Trouble};
+use crate::{Nominations, names::Draws, records, world::Trouble};
 
 /// Keys in one message to launch at most.
 const KEYS_PER_MESSAGE: usize = 100;
@@ -31,6 +29,7 @@ pub(crate) async fn create_claims(
     solution: &Solution,
     view: &ClusterView,
     seed: &[&str],
+    told: &mut Nominations,
     cluster: &impl Cluster,
     state: &impl StateTable,
     queues: &impl Queues,
@@ -58,7 +57,6 @@ pub(crate) async fn create_claims(
     let mut pools: BTreeMap<String, bool> = BTreeMap::new();
     let mut created: Vec<(Like, Key)> = Vec::new();
     let mut unfinished = false;
-    let mut n_events = 0;
     for (mut claim, planned) in planned {
         let pool = planned.nodepool.name().to_owned();
         let allowed = match pools.get(&pool) {
@@ -89,13 +87,9 @@ pub(crate) async fn create_claims(
         match made {
             Ok(claim) => {
                 report(&claim, planned, cx);
+                let target = format!("nodeclaim/{}", claim.name());
                 for pod in planned.pods.iter().filter(|it| !is_virtual(it)) {
-                    if n_events < NOMINATED_EVENTS {
-                        let text = format!("Pod should schedule on: nodeclaim/{}", claim.name());
-                        let event = KubeEvent::on::<Pod>(pod, false, "Nominated", text);
-                        cluster.publish(event, NOMINATED_DEDUPE).await;
-                        n_events += 1;
-                    }
+                    told.tell(pod, &target, cluster).await;
                 }
                 created.push(((pool, claim.spec.requirements.clone()), Key::of(&*claim)));
             }

@@ -13,6 +13,7 @@ mod overlays;
 pub mod records;
 mod shortages;
 pub mod statics;
+mod waits;
 pub mod world;
 
 use std::collections::BTreeSet;
@@ -172,6 +173,8 @@ async fn run(
     }
     let view = &cache.view;
     metrics::of_pods(view, last_run, cx);
+    waits::forget_started(view);
+    waits::gauges(view, cx);
     let (pending, ignored) = eligibility::pending(view);
     metrics::decided(pending.iter().map(|it| &**it), last_run, cx);
     report_ignored(&ignored, cluster, cx).await;
@@ -214,6 +217,7 @@ async fn run(
     };
     metrics::before(view, batch.pods.len(), cx);
     metrics::offerings(&market.pools, cx);
+    let mut planning = clock.now();
     let mut solution = plan(view, &market, &options, &batch, clock, cx);
     for _ in 0..ATTEMPTS {
         let real = |it: &&ExistingPlacement| it.pods.iter().any(|it| !is_virtual(it));
@@ -228,14 +232,20 @@ async fn run(
         }
         cx.decide(Decision::new("replan", "Provisioner/plan", "disruption has taken a node"));
         batch.without = commanded;
+        planning = clock.now();
         solution = plan(view, &market, &options, &batch, clock, cx);
     }
-    report(view, &solution, &pending, cluster, cx).await;
+    metrics::unfinished(&solution, clock.now().duration_since(planning), cx);
+    waits::note(view, &solution, &pending, cx);
+    waits::undecided(view, &solution, cx);
+    let mut told = Nominations::default();
+    report(view, &solution, &pending, &mut told, cluster, cx).await;
     if settings.gates.capacity_buffer {
         buffers::write_status(view, Some(&solution), cluster, cx).await?;
     }
-    let unfinished =
-        create_claims(&solution, view, seed, cluster, state, queues, cx).await? || scaled;
+    let unfinished = create_claims(&solution, view, seed, &mut told, cluster, state, queues, cx)
+        .await?
+        || scaled;
     records::finish_run(state, cx.now).await?;
     wake_later(&solution, &market, unfinished, depth, state, queues, cx).await;
     Ok(())
@@ -319,11 +329,28 @@ async fn failed(pod: &Pod, reason: &str, cluster: &impl Cluster) {
     cluster.publish(KubeEvent::on(pod, true, "FailedScheduling", text), FAILED_DEDUPE).await;
 }
 
+/// How many pods a run has told where they are to go.
+#[derive(Clone, Copy, Debug, Default)]
+struct Nominations(usize);
+
+impl Nominations {
+    /// The event on the pod, as long as there were not too many in this run.
+    async fn tell(&mut self, pod: &Pod, target: &str, cluster: &impl Cluster) {
+        if self.0 < NOMINATED_EVENTS {
+            let text = format!("Pod should schedule on: {target}");
+            let event = KubeEvent::on(pod, false, "Nominated", text);
+            cluster.publish(event, NOMINATED_DEDUPE).await;
+            self.0 += 1;
+        }
+    }
+}
+
 /// Decision lines, events and metrics of a plan. New claims are reported when they have been created.
 async fn report(
     view: &ClusterView,
     solution: &Solution,
     pending: &[std::sync::Arc<Pod>],
+    told: &mut Nominations,
     cluster: &impl Cluster,
     cx: &Invocation<'_>,
 ) {
@@ -343,7 +370,6 @@ async fn report(
             cluster.publish(event, FILTERED_DEDUPE).await;
         }
     }
-    let mut n_events = 0;
     for it in &solution.existing {
         let kind = if it.node.is_empty() { NodeClaim::KIND } else { "Node" };
         let real = || it.pods.iter().filter(|it| !is_virtual(it));
@@ -354,12 +380,7 @@ async fn report(
         let reason = format!("room for {}", pods.join(", "));
         cx.decide(Decision::new("nominate", format!("{kind}/{}", it.name), reason));
         for pod in real() {
-            if n_events < NOMINATED_EVENTS {
-                let text = format!("Pod should schedule on: {}", it.reference());
-                let event = KubeEvent::on::<Pod>(pod, false, "Nominated", text);
-                cluster.publish(event, NOMINATED_DEDUPE).await;
-                n_events += 1;
-            }
+            told.tell(pod, &it.reference(), cluster).await;
         }
     }
     for (key, reason) in &solution.unschedulable {

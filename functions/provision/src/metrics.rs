@@ -7,7 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use spokeshave_catalog::gauges::{self, Gauge, Series};
 use spokeshave_model::core::Pod;
 use spokeshave_ports::Invocation;
-use spokeshave_scheduling::{ClusterView, PoolInput};
+use spokeshave_scheduling::{ClusterView, PoolInput, Solution};
+
+use crate::waits;
 
 const PROVISIONER: [(&str, &str); 1] = [("controller", "provisioner")];
 
@@ -43,28 +45,36 @@ pub(crate) fn offerings(pools: &[PoolInput], cx: &Invocation<'_>) {
     *said = now;
 }
 
-/// Histograms of pods, each with the condition whose change is measured from the pod's creation.
-const OF_PODS: [(&str, &str); 2] = [
-    ("karpenter_pods_bound_duration_seconds", "PodScheduled"),
-    ("karpenter_pods_startup_duration_seconds", "Ready"),
+/// Histograms of pods, each with the condition whose change is measured: from the pod's creation, and from its first plan.
+const OF_PODS: [(&str, &str, &str); 2] = [
+    (
+        "PodScheduled",
+        "karpenter_pods_bound_duration_seconds",
+        "karpenter_pods_provisioning_bound_duration_seconds",
+    ),
+    (
+        "Ready",
+        "karpenter_pods_startup_duration_seconds",
+        "karpenter_pods_provisioning_startup_duration_seconds",
+    ),
 ];
 
 /// How long pods took to be bound and to be ready, as far as that happened since the last run.
-///
-/// DIFFERENCE: Karpenter has gauges of each pod beside these, by name; a metric of its own for each pod would cost more than
-/// all functions together. Decision lines tell of single pods.
 pub(crate) fn of_pods(view: &ClusterView, since: Option<Timestamp>, cx: &Invocation<'_>) {
     let Some(since) = since else { return };
     for pod in
         view.nodes.keys().filter_map(|it| view.pods_on(&it.name)).flat_map(|it| it.pods.values())
     {
         let Some(created) = pod.metadata.creation_timestamp else { continue };
-        for (name, condition) in OF_PODS {
+        for (condition, of_all, of_planned) in OF_PODS {
             let found = pod.condition(condition).filter(|it| it.status == "True");
             let at = found.and_then(|it| it.last_transition_time);
             if let Some(at) = at.filter(|at| *at > since && *at <= cx.now) {
                 let seconds = at.duration_since(created).as_secs_f64().max(0.0);
-                cx.sample(name, seconds, "Seconds", &[]);
+                cx.sample(of_all, seconds, "Seconds", &[]);
+                if let Some(seconds) = waits::since_planned(pod, at) {
+                    cx.sample(of_planned, seconds, "Seconds", &[]);
+                }
             }
         }
     }
@@ -88,4 +98,10 @@ pub(crate) fn decided<'a>(
 pub(crate) fn duration(took: SignedDuration, cx: &Invocation<'_>) {
     let name = "karpenter_scheduler_scheduling_duration_seconds";
     cx.sample(name, took.as_secs_f64(), "Seconds", &PROVISIONER);
+}
+
+/// How long a plan has been at work on pods that it did not come to.
+pub(crate) fn unfinished(solution: &Solution, took: SignedDuration, cx: &Invocation<'_>) {
+    let seconds = if solution.unreached.is_empty() { 0.0 } else { took.as_secs_f64() };
+    cx.sample("karpenter_scheduler_unfinished_work_seconds", seconds, "Seconds", &PROVISIONER);
 }

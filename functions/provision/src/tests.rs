@@ -9,6 +9,7 @@ use spokeshave_ports::{
 
 use super::*;
 
+mod pods;
 mod reserved;
 
 fn now() -> Timestamp {
@@ -866,45 +867,4 @@ fn offerings_are_measured_where_that_is_asked_for() {
         ]
     );
     assert_eq!(run(true), [""; 0], "nothing has changed");
-}
-
-#[test] // scheduling 17 and 24: each pod is measured once
-fn how_long_pods_took_is_measured_once() {
-    let fake = world();
-    let condition = |type_: &str, status: &str, at: &str| {
-        let reason = if status == "True" { "" } else { "Unschedulable" };
-        json!({"type": type_, "status": status, "reason": reason, "lastTransitionTime": at})
-    };
-    let mut waits = pending("waits", "100");
-    waits["status"]["conditions"] =
-        json!([condition("PodScheduled", "False", "2026-03-01T11:59:58Z")]);
-    fake.add_json::<Pod>(waits);
-    fake.add_json::<Node>(json!({"metadata": {"name": "n1"}, "spec": {"providerID": "x"}}));
-    for (name, bound, ready) in [
-        ("before", "2026-03-01T11:50:20Z", "2026-03-01T11:50:30Z"),
-        ("since", "2026-03-01T11:59:30Z", "2026-03-01T11:59:40Z"),
-    ] {
-        let mut pod = pending(name, "1");
-        pod["metadata"]["creationTimestamp"] = json!("2026-03-01T11:50:00Z");
-        pod["spec"]["nodeName"] = json!("n1");
-        pod["status"] = json!({"phase": "Running", "conditions":
-            [condition("PodScheduled", "True", bound), condition("Ready", "True", ready)]});
-        fake.add_json::<Pod>(pod);
-    }
-    let last_run = json!({"began": "2026-03-01T11:59:00Z"});
-    record(&fake, StateKey::new("provision", "last-run"), last_run);
-    let measured = |fake: &Fake| {
-        let of = |name: &str| fake.samples(&format!("karpenter_pods_{name}_duration_seconds"));
-        [of("bound"), of("startup"), of("scheduling_decision")].concat()
-    };
-    let expected = [
-        "karpenter_pods_bound_duration_seconds{} 570",
-        "karpenter_pods_startup_duration_seconds{} 580",
-        "karpenter_pods_scheduling_decision_duration_seconds{} 2",
-    ];
-    provision(&fake, &pods_pending());
-    assert_eq!(measured(&fake), expected);
-    fake.now.set(now() + SignedDuration::from_secs(10));
-    provision(&fake, &pods_pending());
-    assert_eq!(measured(&fake), expected);
 }

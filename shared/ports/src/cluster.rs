@@ -152,9 +152,16 @@ impl KubeEvent {
         Self::on(object, true, reason, error.explain())
     }
 
-    /// What makes two events equal: everything but the request ids that the message quotes.
+    /// What makes two events equal: everything but the request ids that the message quotes; of events about where pods go,
+    /// everything but the message, which changes with every plan (`spec` scheduling 17).
     pub fn identity(&self) -> Self {
-        Self { message: without_request_ids(&self.message).into_owned(), ..self.clone() }
+        let of_a_plan = matches!(
+            self.reason.as_str(),
+            "FailedScheduling" | "Nominated" | "NoCompatibleInstanceTypes"
+        );
+        let message =
+            if of_a_plan { String::new() } else { without_request_ids(&self.message).into_owned() };
+        Self { message, ..self.clone() }
     }
 }
 
@@ -211,6 +218,6 @@ pub trait Cluster {
     /// Evicts a pod through its eviction subresource, with its UID as precondition.
     async fn evict(&self, pod: &ObjectKey, uid: &Uid) -> Result<Eviction, ClusterError>;
 
-    /// Publishes an event; equal ones within `dedupe` are dropped. Never fails the caller.
+    /// Publishes an event; those of equal [`KubeEvent::identity`] within `dedupe` are dropped. Never fails the caller.
     async fn publish(&self, event: KubeEvent, dedupe: SignedDuration);
 }

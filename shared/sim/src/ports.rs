@@ -254,10 +254,13 @@ impl Cluster for Ports {
     async fn publish(&self, event: KubeEvent, dedupe: SignedDuration) {
         let mut world = self.world.borrow_mut();
         let now = world.now;
-        let event = event.identity();
-        let last = world.kube_events.get(&event);
-        if last.is_none_or(|last| *last + dedupe <= now) {
-            world.kube_events.insert(event, now);
+        let identity = event.identity();
+        let alike = world.kube_events.range(&identity..);
+        let last = alike.take_while(|it| it.0.identity() == identity).map(|it| *it.1).max();
+        if last.is_none_or(|last| last + dedupe <= now) {
+            // What is equal whatever it says is kept with what it says.
+            let kept = if identity.message.is_empty() { event } else { identity };
+            world.kube_events.insert(kept, now);
         }
     }
 }

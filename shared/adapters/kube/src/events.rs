@@ -159,6 +159,28 @@ mod tests {
         }
     }
 
+    #[test] // scheduling 17, case 5: every plan says it in other words
+    fn a_pod_that_fails_all_the_time_is_told_of_once() {
+        let failed = |text: String| KubeEvent {
+            kind: "Pod",
+            reason: "FailedScheduling".into(),
+            ..sample(&text)
+        };
+        let span = SignedDuration::from_mins(5);
+        let mut repeats = Repeats::default();
+        let told: Vec<i64> = (0..31_i64)
+            .map(|plan| plan * 10)
+            .filter(|second| {
+                let event = failed(format!("no place, {second} s ago there was none either"));
+                !repeats.is_repeat(&event, span, at(*second))
+            })
+            .collect();
+        assert_eq!(told, [0, 300]);
+        let name =
+            |text: &str| event(&failed(text.into()), span, at(0))["metadata"]["name"].clone();
+        assert_eq!(name("a"), name("b"), "other processes say the same");
+    }
+
     #[test]
     fn another_request_id_is_no_other_event() {
         let told =

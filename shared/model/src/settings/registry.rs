@@ -129,7 +129,7 @@ pub const ALL: &[Described] = &[
         "OBJECT_GAUGES",
         "false",
         "ObjectGauges",
-        "Gauges of every single node and of the conditions of every NodeClaim, NodePool and Node; each is a metric that CloudWatch charges for",
+        "Gauges of every single node and pod, and of the conditions of every NodeClaim, NodePool and Node; each is a metric that CloudWatch charges for",
     ),
     described(
         "ENABLE_ZONAL_SHIFT",

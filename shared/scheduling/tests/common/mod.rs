@@ -526,3 +526,30 @@ pub fn requires(key: &str, operator: &str, values: &[&str]) -> Value {
     json!({"spec": {"template": {"spec": {"requirements":
         [{"key": key, "operator": operator, "values": values}]}}}})
 }
+
+/// Node affinity: required terms, and preferences with their weights.
+pub fn affinity(required: &[Value], preferred: &[(i32, Value)]) -> Value {
+    let mut node_affinity = json!({});
+    if !required.is_empty() {
+        let terms: Vec<Value> =
+            required.iter().map(|it| json!({"matchExpressions": [it]})).collect();
+        node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] =
+            json!({"nodeSelectorTerms": terms});
+    }
+    let soft: Vec<Value> = preferred
+        .iter()
+        .map(|(weight, it)| json!({"weight": weight, "preference": {"matchExpressions": [it]}}))
+        .collect();
+    node_affinity["preferredDuringSchedulingIgnoredDuringExecution"] = json!(soft);
+    json!({"spec": {"affinity": {"nodeAffinity": node_affinity}}})
+}
+
+/// `key In values`.
+pub fn expr(key: &str, values: &[&str]) -> Value {
+    json!({"key": key, "operator": "In", "values": values})
+}
+
+/// A node selector of one label.
+pub fn select(key: &str, value: &str) -> Value {
+    json!({"spec": {"nodeSelector": {key: value}}})
+}
