@@ -12,7 +12,7 @@ use spokeshave_scheduling::{
 };
 
 use crate::{
-    cluster::View,
+    cluster::{StateNode, View},
     command::Placement,
     eligibility::pods_to_place,
     settled::{MOST_PLACED_ANEW, Settled},
@@ -163,7 +163,7 @@ impl<'a> Scheduler<'a> {
             return Err(SimulationError::OutOfTime);
         }
         let unplaced = unplaced(&mut solution, |pod| !displaced_keys.contains(pod));
-        Ok(Some(cell.get_or_init(|| Settled::new(self.cluster, solution, unplaced, &batch.pods))))
+        Ok(Some(cell.get_or_init(|| Settled::new(self.cluster, &solution, unplaced, &batch.pods))))
     }
 }
 
@@ -239,8 +239,9 @@ impl<'a> Scheduler<'a> {
         without: &[usize],
     ) -> Result<Simulation, SimulationError> {
         if settled.n_new > 1 {
-            let is_leaving =
-                |at: &usize| self.view.nodes.get(*at).is_some_and(|it| it.is_marked_for_deletion());
+            let is_leaving = |at: &usize| {
+                self.view.nodes.get(*at).is_some_and(StateNode::is_marked_for_deletion)
+            };
             if without.iter().any(is_leaving) {
                 return Err(SimulationError::CandidateDeleting);
             }

@@ -36,7 +36,7 @@ pub struct Settled {
 impl Settled {
     pub(crate) fn new(
         cluster: &ClusterView,
-        solution: Solution,
+        solution: &Solution,
         unplaced: Vec<Unplaced>,
         pods: &[Arc<Pod>],
     ) -> Self {

@@ -10,11 +10,13 @@ use spokeshave_model::{Quantity, Requirements, taints};
 
 use crate::{
     bits::Bits,
+    dims::Amounts,
     planner::one_node,
     ports::conflict,
     run::{Choices, Order, Run},
     shapes::ShapeId,
     templates::Template,
+    topology::Rule,
     volumes::EBS,
 };
 
@@ -226,7 +228,70 @@ impl Run<'_, '_> {
                     .push(format!("with requests of at most {most} (the most that a type leaves)"));
             }
         }
+        if possible && holding.is_some() {
+            remedies.extend(self.remedies_of_place(template, shape));
+        }
         remedies
+    }
+
+    /// The same where types are left and it is volumes or topology that forbid them.
+    fn remedies_of_place(&mut self, template: usize, shape: ShapeId) -> Vec<String> {
+        let saved = self.shapes[shape].clone();
+        let mut remedies = Vec::new();
+        let groups: BTreeSet<usize> = saved
+            .on_host
+            .iter()
+            .chain(saved.on_keys.iter().flat_map(|it| &it.groups))
+            .copied()
+            .collect();
+        for group in groups.iter().filter(|it| saved.owned.contains(it)) {
+            let less = &mut self.shapes[shape];
+            // The pod's own anti-affinity keeps others away as well: both go with the term.
+            let identity = &self.topology.groups[*group].identity;
+            let like: BTreeSet<usize> = groups
+                .iter()
+                .filter(|it| self.topology.groups[**it].identity == *identity)
+                .copied()
+                .collect();
+            less.on_host.retain(|it| !like.contains(it));
+            less.on_keys.iter_mut().for_each(|it| it.groups.retain(|it| !like.contains(it)));
+            less.on_keys.retain(|it| !it.groups.is_empty());
+            if self.takes_new(template, shape) {
+                remedies.push(format!("without {}", self.rule_text(*group)));
+            }
+            self.shapes[shape] = saved.clone();
+        }
+        if !saved.places.is_empty() {
+            self.shapes[shape].places.clear();
+            if self.takes_new(template, shape) {
+                remedies.push("if its volumes were where the pool makes nodes".to_owned());
+            }
+            self.shapes[shape] = saved;
+        }
+        remedies
+    }
+
+    /// Whether the pool would make a node for the pod as it stands now.
+    fn takes_new(&mut self, template: usize, shape: ShapeId) -> bool {
+        let host = self.planner.rows.len() + self.claims.len();
+        if !self.host_allows(shape, host) || !self.placeholder_suits(shape) {
+            return false;
+        }
+        let Some((slots, joined)) = self.new_slots(template, shape) else { return false };
+        let requests = self.shapes[shape].requests.clone();
+        let mut choices = Choices::new();
+        self.fit(template, shape, joined, &mut choices, &slots, requests, &[], true).is_some()
+    }
+
+    /// `pod affinity on zone`, say.
+    fn rule_text(&self, group: usize) -> String {
+        let identity = &self.topology.groups[group].identity;
+        let key = &self.planner.sets.key_of(identity.key).name;
+        match identity.rule {
+            Rule::Spread => format!("its topology spread over {key}"),
+            Rule::Affinity => format!("its pod affinity on {key}"),
+            Rule::AntiAffinity => format!("its pod anti-affinity on {key}"),
+        }
     }
 
     /// The most that any of the types leaves of what the pod asks too much of.
@@ -285,13 +350,14 @@ impl Run<'_, '_> {
             return Some(why);
         }
         if it.impossible || !self.room_for(row, shape) {
-            return Some("not enough room".to_owned());
+            return Some(self.missing_room(row, shape));
         }
-        if !it.ports.is_empty()
-            && (conflict(&it.ports, &this.ports)
-                || self.added_ports.get(&row).is_some_and(|held| conflict(&it.ports, held)))
-        {
-            return Some("a host port is taken".to_owned());
+        let added = self.added_ports.get(&row).map_or(&[][..], Vec::as_slice);
+        if let Some(taken) = it.ports.iter().find(|wanted| {
+            let one = std::slice::from_ref(*wanted);
+            conflict(one, &this.ports) || conflict(one, added)
+        }) {
+            return Some(format!("host port {taken} is taken"));
         }
         let labels = self.planner.sets.get(this.set);
         if let Err(why) = labels.compatible(self.planner.sets.get(it.set), |_| false) {
@@ -300,9 +366,64 @@ impl Run<'_, '_> {
         if it.host.as_ref().is_some_and(|host| !host.has(this.host_name())) {
             return Some("is another host than it asks for".to_owned());
         }
+        let (set, host) = (this.set, this.host);
+        let places = &it.places;
+        if !places.is_empty()
+            && !places.iter().any(|place| {
+                place.host.as_ref().is_none_or(|it| it.has(this.host_name()))
+                    && self.planner.sets.carries(set, place.set)
+            })
+        {
+            return Some("its volumes are elsewhere".to_owned());
+        }
+        if !self.host_allows(shape, host) {
+            return Some(self.topology_text(shape, set));
+        }
         let mut choices = smallvec::SmallVec::new();
-        (!self.row_takes(row, shape, &mut choices))
-            .then(|| "topology or volumes do not allow it".to_owned())
+        if self.row_takes(row, shape, &mut choices) {
+            return None;
+        }
+        if choices.iter().any(|it| !it.1) {
+            return Some(self.topology_text(shape, set));
+        }
+        Some(self.missing_attachments(row, shape))
+    }
+
+    /// Of what a node has too little left.
+    fn missing_room(&self, row: usize, shape: ShapeId) -> String {
+        let filled = if self.filled.get(row) { self.rooms.get(&row) } else { None };
+        let room = filled.unwrap_or(&self.planner.rows.get(row).room);
+        let asked = &self.shapes[shape].asked;
+        let short: Vec<String> = asked
+            .iter()
+            .filter_map(|(name, amount)| {
+                let left = self.planner.dims.get(name).map_or(0, |dim| room[dim]);
+                let left = Quantity::from_nanos(left.max(0), amount.format());
+                (left < amount).then(|| format!("{name} {amount} of {left}"))
+            })
+            .collect();
+        if short.is_empty() {
+            return "not enough room".to_owned();
+        }
+        format!("not enough room: asks for {}", short.join(", "))
+    }
+
+    /// The driver that attaches no more volumes to a node.
+    fn missing_attachments(&self, row: usize, shape: ShapeId) -> String {
+        let none = BTreeSet::new();
+        let full = self.attached.get(&row).and_then(|(held, limits)| {
+            self.shapes[shape].attachments.iter().find_map(|(driver, wanted)| {
+                let held = held.get(driver).unwrap_or(&none);
+                let (limit, added) = (limits.get(driver)?, wanted.difference(held).count());
+                (added > 0 && held.len() + added > *limit).then(|| {
+                    format!(
+                        "{driver} attaches at most {limit} volumes: {} are there, and {added} would come",
+                        held.len()
+                    )
+                })
+            })
+        });
+        full.unwrap_or_else(|| "its volumes cannot be attached".to_owned())
     }
 
     fn why_not_claim(&mut self, claim: usize, shape: ShapeId) -> String {
@@ -315,7 +436,7 @@ impl Run<'_, '_> {
             return why.to_string();
         }
         if !self.host_allows(shape, self.claims[claim].host) {
-            return "topology does not allow its host".to_owned();
+            return self.topology_text(shape, base);
         }
         let mut requests = self.claims[claim].requests.clone();
         for dim in &self.active {
@@ -336,6 +457,53 @@ impl Run<'_, '_> {
         if self.claims[claim].ordered.is_some() {
             return "the order cannot be narrowed any more".to_owned();
         }
-        "topology, volumes, ports or reservations do not allow it".to_owned()
+        self.why_not_narrowed(claim, shape, slots, requests)
+    }
+
+    /// Why a claim that has room and suits in every other way is not narrowed for the pod.
+    fn why_not_narrowed(
+        &mut self,
+        claim: usize,
+        shape: ShapeId,
+        mut slots: Bits,
+        requests: Amounts,
+    ) -> String {
+        let (template, base) = (self.claims[claim].template, self.claims[claim].set);
+        let held = self.claims[claim].held.clone();
+        self.without_conflicts(template, shape, &self.claims[claim].ports, &mut slots);
+        if slots.is_empty() {
+            return "a host port is taken".to_owned();
+        }
+        if let Some(volumes) = self.shapes[shape].attachments.get(EBS) {
+            let there = &self.claims[claim].volumes;
+            let n_volumes = there.len() + volumes.difference(there).count();
+            self.planner.templates[template].keep_attachable(&mut slots, n_volumes);
+            if slots.is_empty() {
+                return format!("no instance type attaches {n_volumes} volumes");
+            }
+        }
+        let Some(joined) = self.planner.sets.join(base, self.shapes[shape].set) else {
+            return "its requirements do not suit".to_owned();
+        };
+        let places = self.shapes[shape].places.clone();
+        let mut suiting = places.iter().filter_map(|place| {
+            let free = place.host.as_ref().is_none_or(crate::daemons::absence);
+            self.planner.sets.join(joined, place.set).filter(|_| free)
+        });
+        let with_volumes = if places.is_empty() { Some(joined) } else { suiting.next() };
+        let Some(with_volumes) = with_volumes else {
+            return "its volumes are elsewhere".to_owned();
+        };
+        let mut choices = Choices::new();
+        if self.choose(with_volumes, shape, &mut choices).is_none()
+            || !self.narrowing_allows(claim, shape, joined)
+        {
+            return self.topology_text(shape, with_volumes);
+        }
+        match self.fit(template, shape, joined, &mut choices, &slots, requests, &held, false) {
+            Some(Err(why)) => why,
+            Some(Ok(_)) => "it would become a claim for which capacity is short".to_owned(),
+            None => "no instance type is left with it, too".to_owned(),
+        }
     }
 }

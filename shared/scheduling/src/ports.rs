@@ -34,6 +34,16 @@ impl HostPort {
     }
 }
 
+/// `8080/TCP`, with the address where it is one.
+impl std::fmt::Display for HostPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.is_unspecified() {
+            write!(f, "{}:", self.ip)?;
+        }
+        write!(f, "{}/{}", self.port, self.protocol)
+    }
+}
+
 /// The host ports of a pod, sorted.
 ///
 /// DIFFERENCE: sidecars hold their ports as long as the pod runs, so they count; Karpenter looks at containers alone.

@@ -376,7 +376,7 @@ impl Run<'_, '_> {
         self.types_text(template, shape, set, &scope)
     }
 
-    fn topology_text(&self, shape: ShapeId, set: SetId) -> String {
+    pub(crate) fn topology_text(&self, shape: ShapeId, set: SetId) -> String {
         let it = &self.shapes[shape];
         let groups = it.on_host.iter().chain(it.on_keys.iter().flat_map(|it| &it.groups));
         let mut texts: Vec<String> = groups

@@ -538,7 +538,7 @@ impl Run<'_, '_> {
     /// to look at the claim only because this pod narrows it.
     ///
     /// DIFFERENCE: Karpenter does not count them, and kube-scheduler then refuses some of the pods.
-    fn narrowing_allows(&mut self, at: usize, shape: ShapeId, joined: SetId) -> bool {
+    pub(crate) fn narrowing_allows(&mut self, at: usize, shape: ShapeId, joined: SetId) -> bool {
         let claim = &self.claims[at];
         if joined == claim.set || self.topology.choosy.is_empty() {
             return true;

@@ -5,10 +5,17 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::*;
 use serde_json::{Value, json};
-use spokeshave_model::{Kind, labels};
-use spokeshave_scheduling::{Batch, ClusterView, PoolInput, solve};
+use spokeshave_model::{
+    Kind,
+    core::{CSINode, PersistentVolumeClaim, StorageClass},
+    labels,
+    meta::from_value,
+};
+use spokeshave_scheduling::{Batch, ClusterView, Object, PoolInput, solve};
 
 fn steps(
     view: &ClusterView,
@@ -105,7 +112,7 @@ fn every_pool_and_node_is_told_of_in_the_order_in_which_they_are_tried() {
         input(pool("none", nowhere), &catalogue_d()),
     ];
     let full = node("full", json!({"status": {"allocatable": {"cpu": "100m"}}}));
-    let view = view([std::sync::Arc::new(full).into()]);
+    let view = view([Arc::new(full).into()]);
     let zone = json!({"spec": {"nodeSelector": {labels::ZONE: "test-zone-2"}}});
     let told = steps(&view, &pools, &[("cpu", "1")], zone);
     let starts: Vec<&str> = told.iter().map(|it| it.split(": ").next().unwrap_or("")).collect();
@@ -120,5 +127,162 @@ fn every_pool_and_node_is_told_of_in_the_order_in_which_they_are_tried() {
             "new claim of pool light",
             "placed on new claim 1 of pool light"
         ]
+    );
+}
+
+/// What stands between the pod and the node `n`, or new claims, of the answer.
+fn told_of(steps: &[String], place: &str) -> String {
+    let found = steps.iter().find_map(|it| it.strip_prefix(&format!("{place}: ")));
+    found.unwrap_or_default().to_owned()
+}
+
+#[test]
+fn nodes_say_of_what_they_have_too_little() {
+    let node =
+        node("n", json!({"status": {"allocatable": {"cpu": "3", "memory": "1Gi", "pods": "10"}}}));
+    let port = |pod: &str| {
+        json!({"metadata": {"name": pod}, "spec": {"containers": [{"name": "c",
+        "resources": {"requests": {"cpu": "1"}},
+        "ports": [{"containerPort": 80, "hostPort": 8080, "protocol": "TCP"}]}]}})
+    };
+    let holder = pod(
+        "holder",
+        &[],
+        over(port("holder"), json!({"spec": {"nodeName": "n"}, "status": {"phase": "Running"}})),
+    );
+    let view = view([Arc::new(node).into(), Arc::new(holder).into()]);
+    for (requests, fields, expected) in [
+        (
+            vec![("cpu", "2500m"), ("memory", "2Gi"), ("example.com/gpu", "1")],
+            json!({}),
+            "not enough room: asks for cpu 2500m of 2, example.com/gpu 1 of 0, memory 2Gi of 1Gi",
+        ),
+        (vec![], port("p"), "host port 8080/TCP is taken"),
+    ] {
+        let told = steps(&view, &[], &requests, fields);
+        assert_eq!(told_of(&told, "existing node n"), expected);
+    }
+}
+
+/// Three claims of one storage class in `test-zone-1`, two of them on the node `n` in that zone, which attaches two.
+fn with_volumes() -> ClusterView {
+    let of = |text: Value| from_value::<PersistentVolumeClaim>(text).expect("a claim");
+    let mut objects: Vec<Object> = (0..3)
+        .map(|n| {
+            of(json!({"metadata": {"name": format!("v{n}"), "namespace": "default"},
+            "spec": {"storageClassName": "fast"}}))
+        })
+        .map(|it| Arc::new(it).into())
+        .collect();
+    let class: StorageClass =
+        from_value(json!({"metadata": {"name": "fast"}, "provisioner": "ebs.csi.aws.com",
+        "volumeBindingMode": "WaitForFirstConsumer", "allowedTopologies": [
+            {"matchLabelExpressions": [{"key": labels::ZONE, "values": [ZONES[0]]}]}]}))
+        .expect("a class");
+    let limits: CSINode = from_value(json!({"metadata": {"name": "n"}, "spec": {"drivers": [
+        {"name": "ebs.csi.aws.com", "nodeID": "n", "allocatable": {"count": 2}}]}}))
+    .expect("limits");
+    objects.push(Arc::new(class).into());
+    objects.push(Arc::new(limits).into());
+    for (name, zone) in [("n", ZONES[0]), ("o", ZONES[1])] {
+        objects.push(
+            Arc::new(node(name, json!({"metadata": {"labels": {labels::ZONE: zone}}}))).into(),
+        );
+    }
+    for n in 0..2 {
+        let fields =
+            over(volume(n), json!({"spec": {"nodeName": "n"}, "status": {"phase": "Running"}}));
+        objects.push(Arc::new(pod(&format!("there-{n}"), &[], fields)).into());
+    }
+    view(objects)
+}
+
+fn volume(n: usize) -> Value {
+    json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": format!("v{n}")}}]}})
+}
+
+#[test]
+fn volumes_and_topology_are_named_as_what_they_are() {
+    let far = [input(pool("default", requires(labels::ZONE, "In", &[ZONES[1]])), &catalogue_d())];
+    let told = steps(&with_volumes(), &far, &[], volume(2));
+    assert_eq!(
+        told_of(&told, "existing node n"),
+        "ebs.csi.aws.com attaches at most 2 volumes: 2 are there, and 1 would come"
+    );
+    assert_eq!(told_of(&told, "existing node o"), "its volumes are elsewhere");
+    assert!(
+        told.iter()
+            .any(|it| it
+                == "pool default: it would fit if its volumes were where the pool makes nodes"),
+        "{told:#?}"
+    );
+
+    let near = over(
+        affine("podAffinity", "nobody", labels::ZONE),
+        json!({"metadata": {"labels": {"app": "a"}}}),
+    );
+    let apart = spreads(vec![spread("a", "rack", json!({}))]);
+    for (fields, start, remedy) in [
+        (
+            near,
+            "unsatisfiable topology constraint for pod affinity, key=topology.kubernetes.io/zone (counts = ",
+            "it would fit without its pod affinity on topology.kubernetes.io/zone",
+        ),
+        (
+            apart,
+            "unsatisfiable topology constraint for topology spread, key=rack (counts = ",
+            "it would fit without its topology spread over rack",
+        ),
+    ] {
+        let pools = [input(pool("default", json!({})), &catalogue_d())];
+        let told = steps(&with_volumes(), &pools, &[], fields);
+        for place in ["existing node o", "new claim of pool default"] {
+            assert!(told_of(&told, place).starts_with(start), "{told:#?}");
+        }
+        assert!(told.iter().any(|it| *it == format!("pool default: {remedy}")), "{told:#?}");
+    }
+}
+
+/// A pod that is tried on a claim of the same plan, after `first`.
+fn after(first: Value, requests: &[(&str, &str)], fields: Value, types: &Catalogue) -> String {
+    let pods = [pod("a", &[("cpu", "1")], first), pod("p", requests, fields)];
+    let batch = Batch { explain: Some(pods[1].key()), ..batch(pods) };
+    let pools = [input(pool("default", json!({})), types)];
+    let told = solve(&ClusterView::default(), &pools, &batch, &options(), now()).steps;
+    told_of(&told, "new claim 1 of pool default")
+}
+
+#[test]
+fn claims_of_the_same_plan_say_why_they_are_not_narrowed() {
+    let zone = |it: &str| json!({"spec": {"nodeSelector": {labels::ZONE: it}}});
+    let d = catalogue_d();
+    assert_eq!(
+        after(zone(ZONES[0]), &[], zone(ZONES[1]), &d),
+        "key topology.kubernetes.io/zone, topology.kubernetes.io/zone In [test-zone-2] not in \
+         topology.kubernetes.io/zone In [test-zone-1]"
+    );
+    assert_eq!(
+        after(json!({}), &[("cpu", "900m"), ("memory", "127Gi")], zone(ZONES[1]), &catalogue_f(3)),
+        "no instance type has room for it, too"
+    );
+    let apart = affine("podAntiAffinity", "a", labels::HOSTNAME);
+    let first = json!({"metadata": {"labels": {"app": "a"}}});
+    assert_eq!(
+        after(first, &[], apart, &d),
+        "unsatisfiable topology constraint for pod anti-affinity, key=kubernetes.io/hostname (counts = 1 hosts with \
+         pods, podDomains = kubernetes.io/hostname Exists, nodeDomains = kubernetes.io/hostname Exists)"
+    );
+    let ports = json!({"spec": {"containers": [{"name": "c", "ports": [
+        {"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]}]}});
+    assert_eq!(after(ports.clone(), &[], ports, &d), "a host port is taken");
+    let on = |name: &str| json!({"spec": {"nodeSelector": {labels::INSTANCE_TYPE: name}}});
+    assert_eq!(
+        after(
+            on("small-instance-type"),
+            &[],
+            json!({"spec": {"nodeSelector": {labels::ARCH: "arm64"}}}),
+            &d
+        ),
+        "no instance type is left with it, too"
     );
 }
