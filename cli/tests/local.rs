@@ -780,3 +780,16 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: at-once, resources: {requ
         "us-east-1c",
     );
 }
+
+#[test] // Prices are those of the catalog, to the last digit, as `plan` prints them.
+fn prices_keep_the_digits_of_the_catalog() {
+    let manifests = write("digits.yaml", &SHORT.replace("replicas: 30", "replicas: 2"));
+    let catalog =
+        write("digits.json", &ONE_TYPE.replace("\"price\": 0.1", "\"price\": 0.4147483648"));
+    let output = run(&["--output", "json", "--catalog", &catalog, "--manifests", &manifests]);
+    let it: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let prices: Vec<&Value> =
+        it["nodeClaims"].as_array().expect("a list").iter().map(|it| &it["pricePerHour"]).collect();
+    assert_eq!(prices, [0.4147483648, 0.4147483648]);
+    assert_eq!(it["pricePerHour"], 0.8294967296);
+}

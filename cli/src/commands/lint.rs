@@ -159,7 +159,11 @@ fn judge(
         by_schema.retain(|it| it.source == Step::Schema);
     }
     admission.extend(by_schema);
-    let is_new = |it: &Problem| !admission.iter().any(|refused| same_problem(refused, it));
+    let is_new = |it: &Problem| {
+        !admission.iter().any(|refused| {
+            same_problem(refused, it) || same_bound(refused, it, &object)
+        })
+    };
     let runtime: Vec<Problem> =
         runtime::problems(&manifest.kind, &object, gates).into_iter().filter(is_new).collect();
     let advice = advice::warnings(&manifest.kind, &object, agents, at);
@@ -202,6 +206,7 @@ const SAME: &[(&str, &[&str])] = &[
         "is restricted",
         &["might interfere with", "in labels, restricted", "invalid key: \"karpenter.sh/nodepool\""],
     ),
+    ("'schedule' must be set with", &["'schedule' must be set with"]),
 ];
 
 /// Whether admission has already said what a controller finds.
@@ -223,6 +228,24 @@ fn same_problem(refused: &Admission, problem: &Problem) -> bool {
         }
         Step::Cel => !of_class && SAME.iter().any(said),
     }
+}
+
+/// Whether admission has already refused the value of a bound that a controller finds to be no label value: an integer
+/// would be one.
+fn same_bound(refused: &Admission, problem: &Problem, object: &Value) -> bool {
+    const BOUNDS: [&str; 4] = ["Gt", "Lt", "Gte", "Lte"];
+    if !refused.message.contains("must have a single positive integer value")
+        || !problem.message.contains("invalid value: invalid value ")
+        || !overlap(&refused.field, &problem.field)
+    {
+        return false;
+    }
+    let requirement = problem.field.0.iter().try_fold(object, |at, it| match it {
+        Segment::Field(name) | Segment::Key(name) => at.get(name),
+        Segment::Index(index) => at.get(index),
+    });
+    let operator = requirement.and_then(|it| it.get("operator")).and_then(Value::as_str);
+    operator.is_some_and(|it| BOUNDS.contains(&it))
 }
 
 /// Whether a refused field makes advice about `field` idle. A rule over the whole spec says nothing of a single field.

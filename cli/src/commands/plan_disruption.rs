@@ -235,7 +235,7 @@ fn row(view: &View, command: &Command) -> CommandRow {
 }
 
 /// Sums of prices without the dust of binary fractions; reserved prices are as small as 1e-9.
-pub(super) fn round(dollars: f64) -> f64 {
+pub(crate) fn round(dollars: f64) -> f64 {
     let rounded = (dollars * 1e12).round() / 1e12;
     if rounded == 0.0 { 0.0 } else { rounded }
 }

@@ -145,12 +145,9 @@ impl Summary {
     }
 }
 
-/// Prices are sums of floating-point numbers; beyond a millionth of a dollar there is only noise.
+/// As `plan` prints prices: a catalog's own to the last digit, sums without the noise of binary fractions.
 fn rounded(price: f64) -> f64 {
-    // Reserved capacity may cost less than the last decimal; it is not free.
-    let price = if price.abs() < 1e-5 { price } else { (price * 1e6).round() / 1e6 };
-    // An empty sum is -0.0; adding zero takes the sign away.
-    price + 0.0
+    crate::commands::plan_disruption::round(price)
 }
 
 /// The clock's steps are milliseconds.

@@ -147,7 +147,8 @@ impl Skipped {
             .status
             .conditions
             .iter()
-            .filter(|it| it.type_ != READY && it.status != ConditionStatus::True)
+            .filter(|it| NodePool::DEPENDENTS.contains(&it.type_.as_str()))
+            .filter(|it| it.status != ConditionStatus::True)
             .map(|it| {
                 let message = if it.message.is_empty() { &it.reason } else { &it.message };
                 format!("{}={:?} ({message})", it.type_, it.status)

@@ -55,6 +55,7 @@ fn a_pool_that_is_not_ready_says_what_it_waits_for() {
     let status = json!({"status": {"conditions": [
         {"type": "ValidationSucceeded", "status": "True", "reason": "ValidationSucceeded"},
         {"type": "NodeClassReady", "status": "False", "reason": "NodeClassNotReady", "message": "no subnets"},
+        {"type": "NodeRegistrationHealthy", "status": "False", "reason": "RegistrationFailed"},
         {"type": "Ready", "status": "False", "reason": "UnhealthyDependents"}]}});
     let waiting = input(pool("waiting", status), &catalogue_d());
     let fixed = input(pool("fixed", json!({"spec": {"replicas": 2}})), &catalogue_d());

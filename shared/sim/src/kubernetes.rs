@@ -311,8 +311,10 @@ fn schedule(world: &mut Inner) {
                 Err(why) => {
                     let reasons: Vec<String> =
                         why.iter().map(|(reason, nodes)| format!("{nodes} {reason}")).collect();
-                    let total = cluster.hosts.len();
-                    let message = format!("0/{total} nodes are available: {}.", reasons.join(", "));
+                    let message = match cluster.hosts.len() {
+                        0 => "no nodes available to schedule pods".to_owned(),
+                        n => format!("0/{n} nodes are available: {}.", reasons.join(", ")),
+                    };
                     hopeless.insert(shape, message.clone());
                     refused.push((pod.key(), message));
                 }

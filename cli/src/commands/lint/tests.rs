@@ -361,3 +361,32 @@ fn taints_of_agents_belong_to_the_startup_taints() {
     assert_eq!(warnings(&format!("{POOL}{cilium}")).len(), 1);
     assert!(warnings(&format!("{POOL}{}", cilium.replace("cilium/cilium", "cilium/hubble"))).is_empty());
 }
+
+#[test]
+fn what_a_rule_and_a_controller_refuse_is_said_once() {
+    let bound = |operator: &str, value: &str| {
+        POOL.replace("operator: In", &format!("operator: {operator}"))
+            .replace("[amd64]", &format!("[\"{value}\"]"))
+            .replace("kubernetes.io/arch", "n")
+    };
+    let rule = "requirements operator 'Gt', 'Lt', 'Gte', or 'Lte' must have a single positive integer value";
+    for operator in ["Gt", "Lt", "Gte", "Lte"] {
+        assert_eq!(
+            findings(&bound(operator, "-1")),
+            [format!("12 Cel spec.template.spec.requirements: {rule}")]
+        );
+    }
+    // The value of another requirement is a problem of its own.
+    let other = format!("{}      - {{key: m, operator: In, values: [a/b]}}\n", bound("Gt", "-1"));
+    let found = findings(&other);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[1].starts_with("16 Runtime spec.template.spec.requirements[1]: invalid value: invalid value a/b"));
+    let budget = POOL.replace(
+        "spec:\n  template:",
+        "spec:\n  disruption: {budgets: [{nodes: \"1\", schedule: \"@daily\"}]}\n  template:",
+    );
+    assert_eq!(
+        findings(&budget),
+        ["6 Cel spec.disruption.budgets: 'schedule' must be set with 'duration'"]
+    );
+}
