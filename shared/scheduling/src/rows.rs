@@ -50,8 +50,9 @@ impl Row {
         self.state.host_name()
     }
 
-    pub(crate) fn has_node(&self) -> bool {
-        self.state.node.is_some()
+    /// Whether topology knows domains from it: a Node that may receive pods.
+    pub(crate) fn gives_domains(&self) -> bool {
+        self.offered && self.state.node.is_some()
     }
 }
 

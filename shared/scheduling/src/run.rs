@@ -188,7 +188,8 @@ impl<'p, 'a> Run<'p, 'a> {
         let bases = std::mem::take(&mut planner.bases);
         let repellers = std::mem::take(&mut planner.repellers);
         let sets = &mut planner.sets;
-        let topology = Topology::new(moving, bases, repellers, view, &planner.rows, sets);
+        let topology =
+            Topology::new(moving, out.clone(), bases, repellers, view, &planner.rows, sets);
         let mut run = Self {
             planner,
             batch: batch.clone(),

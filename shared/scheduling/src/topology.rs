@@ -105,6 +105,8 @@ pub(crate) struct Group {
     counts: Vec<u32>,
     /// Domains that exist as far as this group is concerned; hosts always do.
     known: Bits,
+    /// By position of the value: how many nodes of the cluster that may receive pods are in that domain.
+    givers: Vec<u32>,
     /// Affinity: the domains that suit every pod of the batch which has the constraint, where that says anything. The first
     /// of them goes there.
     wanted: Option<Bits>,
@@ -178,6 +180,16 @@ impl Group {
         }
     }
 
+    /// The domains that nodes of the cluster or pods that count are in.
+    fn inhabited(&self) -> Bits {
+        let of = |list: &[u32]| -> Bits {
+            list.iter().enumerate().filter(|(_, n)| **n > 0).map(|(at, _)| at).collect()
+        };
+        let mut all = of(&self.givers);
+        all.or(&of(&self.counts));
+        all
+    }
+
     /// The domains that exist for this group.
     pub(crate) fn domains(&self, sets: &Sets) -> Vec<String> {
         let key = sets.key_of(self.identity.key);
@@ -222,6 +234,8 @@ pub(crate) struct Topology {
     pub(crate) repellers: Repellers,
     /// What of the repellers is moving.
     leaving: Vec<Leaving>,
+    /// Rows that are taken out for this solve.
+    out: Bits,
 }
 
 /// Groups with all pods counted where they are: the same for every solve over one view.
@@ -230,6 +244,7 @@ pub(crate) type Bases = FxHashMap<(bool, Identity), Group>;
 impl Topology {
     pub(crate) fn new(
         moving: FxHashSet<ObjectKey>,
+        out: Bits,
         bases: Bases,
         repellers: Repellers,
         view: &ClusterView,
@@ -241,7 +256,7 @@ impl Topology {
             .filter_map(|it| view.pod(it))
             .flat_map(|it| repellers.leaving(it, view, rows, sets))
             .collect();
-        Self { moving, bases, repellers, leaving, ..Self::default() }
+        Self { moving, out, bases, repellers, leaving, ..Self::default() }
     }
 
     /// The ordinary groups of a pod: all of its spread constraints and (anti-)affinity terms that it still has.
@@ -353,6 +368,7 @@ impl Topology {
                     on_host,
                     counts: Vec::new(),
                     known: Bits::default(),
+                    givers: Vec::new(),
                     wanted: None,
                     peopled: Bits::default(),
                     full: Bits::default(),
@@ -369,12 +385,15 @@ impl Topology {
                 base
             }
         };
+        self.take_moving_away(&mut group, inverse, view, rows, sets);
         if !on_host {
+            self.take_nodes_out(&mut group, rows, sets);
+            // A domain that only nodes and pods on their way out had is none any more.
+            group.known = group.inhabited();
             let identity = &group.identity;
             let found = domains.of(identity.key, identity.filter.places(), tolerations, sets);
             group.known.or(&found);
         }
-        self.take_moving_away(&mut group, inverse, view, rows, sets);
         let at = self.groups.len();
         if !group.identity.filter.terms.is_empty() {
             self.choosy.push(at);
@@ -414,6 +433,18 @@ impl Topology {
                 && let Some(at) = place(group, row, sets)
             {
                 group.remove(at, 1);
+            }
+        }
+    }
+
+    /// Nodes that are taken out for this solve give no domains.
+    fn take_nodes_out(&self, group: &mut Group, rows: &Rows, sets: &mut Sets) {
+        for at in self.out.iter() {
+            let row = rows.get(at);
+            if let Some(domain) = given(group, row, sets)
+                && let Some(n) = group.givers.get_mut(domain)
+            {
+                *n = n.saturating_sub(1);
             }
         }
     }
@@ -584,21 +615,21 @@ impl Topology {
 fn count(group: &mut Group, inverse: bool, view: &ClusterView, rows: &Rows, sets: &mut Sets) {
     let key = group.identity.key;
     let name = std::sync::Arc::clone(&sets.key_of(key).name);
-    let spread = group.identity.rule == Rule::Spread;
     // Rows of one class have equal labels and taints: one of them speaks for all, unless somebody asks for hosts by name.
     let alike = rows.looks_at(&name) && !group.identity.filter.asks_for_hosts();
     if !group.on_host {
-        let mut seen = Bits::none(rows.classes.len());
-        for row in rows.iter().filter(|it| it.offered && it.has_node()) {
-            if alike && seen.get(row.class) {
-                continue;
+        let mut by_class: FxHashMap<usize, Option<usize>> = FxHashMap::default();
+        for row in rows.iter().filter(|it| it.gives_domains()) {
+            let domain = match by_class.get(&row.class) {
+                Some(known) if alike => *known,
+                _ => given(group, row, sets),
+            };
+            by_class.insert(row.class, domain);
+            let Some(at) = domain else { continue };
+            if group.givers.len() <= at {
+                group.givers.resize(at + 1, 0);
             }
-            seen.set(row.class);
-            let Some(value) = row.value(&name) else { continue };
-            if !spread || group.identity.filter.takes(row.set, row.host_name(), &row.taints, sets) {
-                let at = sets.value(key, value);
-                group.known.set(at);
-            }
+            group.givers[at] += 1;
         }
     }
     if inverse || group.identity.selector.is_none() {
@@ -624,6 +655,19 @@ fn count(group: &mut Group, inverse: bool, view: &ClusterView, rows: &Rows, sets
             }
         }
     }
+}
+
+/// The domain that a node gives to the group, if it may receive pods and the group looks at it.
+fn given(group: &Group, row: &Row, sets: &mut Sets) -> Option<usize> {
+    let identity = &group.identity;
+    if !row.gives_domains()
+        || identity.rule == Rule::Spread
+            && !identity.filter.takes(row.set, row.host_name(), &row.taints, sets)
+    {
+        return None;
+    }
+    let name = std::sync::Arc::clone(&sets.key_of(identity.key).name);
+    row.value(&name).map(|value| sets.value(identity.key, value))
 }
 
 /// The domain in which pods of a node count; `None` when the group does not look at the node.

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use common::*;
 use serde_json::{Value, json};
 use spokeshave_model::{
+    ObjectKey,
     core::{Namespace, Pod},
     labels::{CAPACITY_TYPE, HOSTNAME, NODEPOOL, ZONE},
     meta::from_value,
 };
-use spokeshave_scheduling::{Object, Planner};
+use spokeshave_scheduling::{Batch, Object, Planner};
 
 fn world(fields: Value) -> World {
     World::new(vec![input(pool("default", fields), &catalogue_d())])
@@ -470,4 +471,52 @@ fn pods_that_move_keep_nobody_away_whatever_was_solved_before() {
     assert_eq!(placed(vec![there.clone()]), 1);
     assert_eq!(placed([vec![there], comes.clone()].concat()), 1);
     assert_eq!(placed(comes), 0);
+}
+
+#[test] // scheduling 7.2 and 7.3: neither a node on its way out nor the place of a pod that moves makes a domain
+fn zones_that_are_left_are_no_domains() {
+    let spread_pod = |name: &str| {
+        pod(name, &[], over(zone_spread(), json!({"metadata": {"labels": {"app": "a"}}})))
+    };
+    // One pod stays in zone 3, one is in zone 1, where the pool cannot buy.
+    let cluster = |deleting: bool, more: usize| {
+        let mut world = world(in_zones(&["test-zone-3"]));
+        running_in(&mut world, "stays", "test-zone-3", json!({"app": "a"}));
+        let gone = json!({"metadata": {"labels": {ZONE: "test-zone-1"}}});
+        let gone = if deleting {
+            over(gone, json!({"metadata": {"deletionTimestamp": "2026-03-01T11:59:00Z"}}))
+        } else {
+            gone
+        };
+        world.add(Arc::new(node("old", gone)).into());
+        for n in 0..more {
+            let full = json!({"metadata": {"labels": {ZONE: "test-zone-1"}},
+                "status": {"allocatable": {}, "capacity": {}}});
+            world.add(Arc::new(node(&format!("other-{n}"), full)).into());
+        }
+        world.bind(&spread_pod("moves"), "old");
+        world
+    };
+    let placed = |world: &World, without: &[&str]| {
+        let options = options();
+        let moving = world.view.pod(&ObjectKey::namespaced("default", "moves")).expect("bound");
+        let mut planner = Planner::new(&world.view, &world.pools, &options, now());
+        let of = |without: &[&str]| Batch {
+            pods: vec![Arc::clone(moving)],
+            without: without.iter().map(|it| (*it).to_owned()).collect(),
+            ..Batch::default()
+        };
+        // What another solve found out before makes no difference.
+        let before = planner.solve(&of(&[]), &|| true);
+        let again = planner.solve(&of(without), &|| true);
+        if without.is_empty() {
+            assert_eq!(before.new_claims.len(), again.new_claims.len());
+        }
+        again.new_claims.len()
+    };
+    assert_eq!(placed(&cluster(true, 0), &[]), 1);
+    assert_eq!(placed(&cluster(true, 1), &[]), 0);
+    assert_eq!(placed(&cluster(false, 0), &["old"]), 1);
+    assert_eq!(placed(&cluster(false, 2), &["old", "other-0"]), 0);
+    assert_eq!(placed(&cluster(false, 2), &["old", "other-0", "other-1"]), 1);
 }
