@@ -14,7 +14,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use spokeshave_ports::{Concern, Decision, Journal, Metric};
 use tracing::{Event, Level, Subscriber, field::Field};
-use tracing_subscriber::{Layer, filter::Targets, layer::Context, prelude::*};
+use tracing_subscriber::{
+    Layer, filter::Targets, layer::Context, prelude::*, registry::LookupSpan,
+};
 
 /// CloudWatch's name for where our metrics live.
 pub const NAMESPACE: &str = "Spokeshave";
@@ -88,10 +90,16 @@ impl Telemetry {
     /// `level` is `error`, `warn`, `info` (also for unknown words), `debug` or `trace`, and is for our own crates:
     /// libraries are heard from `warn` on.
     pub fn install(&self, level: &str) {
+        let _ = tracing_subscriber::registry().with(self.layer(level)).try_init();
+    }
+
+    fn layer<S>(&self, level: &str) -> impl Layer<S> + use<S>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
         let level = level.parse().unwrap_or(Level::INFO);
         let filter = Targets::new().with_default(Level::WARN).with_target("spokeshave", level);
-        let layer = JsonLines { telemetry: self.clone() }.with_filter(filter);
-        let _ = tracing_subscriber::registry().with(layer).try_init();
+        JsonLines { telemetry: self.clone() }.with_filter(filter)
     }
 
     /// Names the invocation that begins.
@@ -237,8 +245,8 @@ impl<S: Subscriber> Layer<S> for JsonLines {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let level = match *event.metadata().level() {
-            Level::ERROR => "error",
-            Level::WARN => "warn",
+            Level::ERROR if speaks_for_the_run(event.metadata().target()) => "error",
+            Level::ERROR | Level::WARN => "warn",
             Level::INFO => "info",
             Level::DEBUG => "debug",
             Level::TRACE => "trace",
@@ -247,6 +255,12 @@ impl<S: Subscriber> Layer<S> for JsonLines {
         let message = message.as_ref().and_then(Value::as_str).unwrap_or_default();
         self.telemetry.line(level, message, fields.0);
     }
+}
+
+/// Whether whoever logs under `target` knows that a person must act: we do, and the runtime, which sees panics. What a client
+/// calls an error is one request that failed: we have it as an answer, and most of them pass by themselves.
+fn speaks_for_the_run(target: &str) -> bool {
+    ["spokeshave", "lambda_runtime"].iter().any(|it| target.starts_with(it))
 }
 
 #[derive(Default)]
@@ -378,5 +392,36 @@ mod tests {
             })
         );
         assert_eq!(lines.len(), 1);
+    }
+
+    #[test]
+    fn a_request_that_a_client_calls_an_error_is_a_warning() {
+        let kept = Kept::default();
+        let telemetry = Telemetry::new(Concern::Launch, "prod", kept.clone());
+        let subscriber = tracing_subscriber::registry().with(telemetry.layer("warn"));
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::error!(target: "kube_client::client::builder", "failed with status 503");
+            tracing::warn!(target: "hyper_util", "closed");
+            tracing::info!(target: "hyper_util", "open");
+            tracing::error!(target: "lambda_runtime::layers::panic", "user handler panicked");
+            tracing::error!(target: "spokeshave", object = "Pod/a", "given up");
+            tracing::info!(target: "spokeshave", "below the level");
+        });
+        let told: Vec<String> = kept.0.lock().expect("no panic").clone();
+        let told: Vec<(String, String)> = told
+            .iter()
+            .map(|it| {
+                let line: Value = serde_json::from_str(it).expect("JSON");
+                let of = |name: &str| line[name].as_str().expect("a text").to_owned();
+                (of("level"), of("message"))
+            })
+            .collect();
+        let expected = [
+            ("warn", "failed with status 503"),
+            ("warn", "closed"),
+            ("error", "user handler panicked"),
+            ("error", "given up"),
+        ];
+        assert_eq!(told, expected.map(|(level, message)| (level.to_owned(), message.to_owned())));
     }
 }

@@ -129,6 +129,14 @@ impl ObjectMeta {
         self.annotations.get(key).map(String::as_str)
     }
 
+    /// Drops who wrote which field, what kubectl applied last, and room that is held in reserve.
+    pub(crate) fn slim(&mut self) {
+        self.rest.remove("managedFields");
+        self.annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        self.finalizers.shrink_to_fit();
+        self.owner_references.shrink_to_fit();
+    }
+
     /// Whether `finalizer` is present.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|it| it == finalizer)
@@ -195,6 +203,12 @@ pub trait Kind:
 
     fn meta(&self) -> &ObjectMeta;
     fn meta_mut(&mut self) -> &mut ObjectMeta;
+
+    /// Drops what no decision reads and what can be most of an object in memory. Nothing of it gets lost when the object is
+    /// written, since only differences are. Twice is the same as once.
+    fn slim(&mut self) {
+        self.meta_mut().slim();
+    }
 
     /// `group/version`, or `version` in the core group.
     fn api_version() -> String {
@@ -290,10 +304,10 @@ pub fn apply_merge_patch(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Declares a [`Kind`].
+/// Declares a [`Kind`]; `slim` names what it drops beyond what every kind does.
 #[macro_export]
 macro_rules! kind {
-    ($type:ty, $group:literal, $version:literal, $kind:literal, $plural:literal, $namespaced:literal) => {
+    ($type:ty, $group:literal, $version:literal, $kind:literal, $plural:literal, $namespaced:literal $(, slim: $slim:path)?) => {
         impl $crate::meta::Kind for $type {
             const GROUP: &'static str = $group;
             const VERSION: &'static str = $version;
@@ -308,6 +322,13 @@ macro_rules! kind {
             fn meta_mut(&mut self) -> &mut $crate::meta::ObjectMeta {
                 &mut self.metadata
             }
+
+            $(
+                fn slim(&mut self) {
+                    self.metadata.slim();
+                    $slim(self);
+                }
+            )?
         }
     };
 }

@@ -322,12 +322,9 @@ pub(crate) fn object<K: Kind>(value: Value) -> Result<K, ClusterError> {
     from_value(value).map(slim).map_err(|it| unreadable(&reference, &it))
 }
 
-/// The object without what nobody decides by and what can be most of it: who wrote which field, and what kubectl applied
-/// last. Neither gets lost when the object is written, since only differences are.
+/// The object without what nobody decides by.
 pub(crate) fn slim<K: Kind>(mut object: K) -> K {
-    let meta = object.meta_mut();
-    meta.rest.remove("managedFields");
-    meta.annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    object.slim();
     object
 }
 

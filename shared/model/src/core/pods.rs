@@ -20,7 +20,7 @@ pub struct Pod {
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "is_default")]
     pub status: PodStatus,
 }
-kind!(Pod, "", "v1", "Pod", "pods", true);
+kind!(Pod, "", "v1", "Pod", "pods", true, slim: Pod::slim_parts);
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -172,7 +172,43 @@ pub struct PodCondition {
     pub last_transition_time: Option<Timestamp>,
 }
 
+/// See [`Pod::slim_parts`]. Statuses are only read where a resize is under way: where they differ from what is asked for.
+fn slim_containers(containers: &mut Vec<Container>, statuses: &mut Vec<ContainerStatus>) {
+    for container in containers.iter_mut() {
+        container.ports.retain(|it| it.host_port != 0);
+        container.ports.shrink_to_fit();
+    }
+    containers.shrink_to_fit();
+    statuses.retain(|status| {
+        let Some(actual) = &status.resources else { return false };
+        let asked = containers.iter().find(|it| it.name == status.name).map(|it| &it.resources);
+        asked.is_none_or(|asked| {
+            actual.requests != asked.requests
+                || status.allocated_resources.as_ref().is_some_and(|it| *it != asked.requests)
+        })
+    });
+    statuses.shrink_to_fit();
+}
+
 impl Pod {
+    /// Drops what its node does not have to hold: ports of its own network, volumes that come from nowhere else, what containers
+    /// are given if that is what they ask for. A cluster has a hundred thousand pods, and vectors that grow hold room for four.
+    fn slim_parts(&mut self) {
+        let Self { spec, status, .. } = self;
+        slim_containers(&mut spec.containers, &mut status.container_statuses);
+        slim_containers(&mut spec.init_containers, &mut status.init_container_statuses);
+        spec.volumes.retain(|it| {
+            it.persistent_volume_claim.is_some()
+                || it.ephemeral.is_some()
+                || it.csi.is_some()
+                || it.aws_elastic_block_store.is_some()
+        });
+        spec.volumes.shrink_to_fit();
+        spec.tolerations.shrink_to_fit();
+        spec.topology_spread_constraints.shrink_to_fit();
+        status.conditions.shrink_to_fit();
+    }
+
     /// Bound to a node.
     pub fn is_bound(&self) -> bool {
         !self.spec.node_name.is_empty()
@@ -199,5 +235,75 @@ impl Pod {
     /// A condition, if present.
     pub fn condition(&self, type_: &str) -> Option<&PodCondition> {
         self.status.conditions.iter().find(|it| it.type_ == type_)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::meta::{Kind, from_value, to_value};
+
+    fn slimmed(pod: Value) -> Value {
+        let mut pod: Pod = from_value(pod).expect("a pod");
+        pod.slim();
+        let once = pod.clone();
+        pod.slim();
+        assert_eq!(pod, once);
+        to_value(&pod)
+    }
+
+    #[test]
+    fn slimming_leaves_what_decisions_read() {
+        let asked = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}});
+        let container = |ports: Value| json!({"name": "c", "resources": asked, "ports": ports});
+        let pod = |container: &Value, volumes: Value, statuses: Value| {
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"app": "web"}},
+                "spec": {"containers": [container], "volumes": volumes, "nodeName": "n",
+                    "tolerations": [{"key": "a", "operator": "Exists"}]},
+                "status": {"phase": "Running", "containerStatuses": statuses}})
+        };
+        let mut fat = pod(
+            &container(json!([{"containerPort": 80}, {"containerPort": 81, "hostPort": 81}])),
+            json!([{"name": "token"}, {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+                {"name": "scratch", "ephemeral": {}}, {"name": "inline", "csi": {"driver": "d"}},
+                {"name": "old", "awsElasticBlockStore": {"volumeID": "v"}}]),
+            json!([{"name": "c", "resources": asked, "allocatedResources": {"cpu": "1000m"}},
+                {"name": "d"}]),
+        );
+        fat["metadata"]["managedFields"] = json!([{"manager": "kubelet"}]);
+        fat["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": "{}",
+            "karpenter.sh/do-not-disrupt": "true"});
+        let mut expected = pod(
+            &container(json!([{"containerPort": 81, "hostPort": 81}])),
+            json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+                {"name": "scratch", "ephemeral": {}}, {"name": "inline", "csi": {"driver": "d"}},
+                {"name": "old", "awsElasticBlockStore": {"volumeID": "v"}}]),
+            json!([]),
+        );
+        expected["metadata"]["annotations"] = json!({"karpenter.sh/do-not-disrupt": "true"});
+        let plain: Pod = from_value(expected).expect("a pod");
+        assert_eq!(slimmed(fat), to_value(&plain));
+    }
+
+    #[test]
+    fn slimming_leaves_a_resize_that_is_under_way() {
+        let pod = |status: Value| {
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+                "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+                "status": {"containerStatuses": [status]}})
+        };
+        let one = json!({"requests": {"cpu": "1"}});
+        for (what, status) in [
+            ("not yet begun", json!({"name": "c", "resources": {"requests": {"cpu": "2"}}})),
+            (
+                "allocated, not yet actual",
+                json!({"name": "c", "resources": one, "allocatedResources": {"cpu": "2"}}),
+            ),
+            ("of a container that is not known", json!({"name": "d", "resources": one})),
+        ] {
+            assert_eq!(slimmed(pod(status.clone())), pod(status), "{what}");
+        }
     }
 }
