@@ -45,6 +45,14 @@ class Kubernetes:
         with urllib.request.urlopen(request, context=self.tls, timeout=20) as answer:
             return json.loads(answer.read())
 
+    def ready(self):
+        request = urllib.request.Request(f"{self.server}/readyz", headers={"Authorization": f"Bearer {self.token}"})
+        try:
+            with urllib.request.urlopen(request, context=self.tls, timeout=5):
+                return True
+        except OSError:
+            return False
+
     def list(self, path):
         return self.call("GET", path)["items"]
 

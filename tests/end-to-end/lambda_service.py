@@ -192,6 +192,15 @@ def record(message, arn):
     }
 
 
+def failures(answer, sent):
+    """Which of the messages `sent` failed. An answer that Lambda does not understand fails all of them."""
+    if not isinstance(answer, dict):
+        return sent
+    told = answer.get("batchItemFailures") or []
+    found = {it.get("itemIdentifier") if isinstance(it, dict) else None for it in told}
+    return found if found <= sent else sent
+
+
 class EventSource(threading.Thread):
     """Polls a queue for a function: batches, partial failures, and a visibility time-out after which all comes again."""
 
@@ -222,7 +231,7 @@ class EventSource(threading.Thread):
         answer = self.function.invoke({"Records": [record(it, self.arn) for it in got]})
         if answer is None:
             return
-        failed = {it["itemIdentifier"] for it in answer["batchItemFailures"]}
+        failed = failures(answer, {it["MessageId"] for it in got})
         done = [it for it in got if it["MessageId"] not in failed]
         if done:
             entries = [{"Id": str(n), "ReceiptHandle": it["ReceiptHandle"]} for n, it in enumerate(done)]

@@ -319,6 +319,9 @@ fn time_left(deadline: Timestamp, now: SystemTime) -> Duration {
     SystemTime::from(deadline).duration_since(now).unwrap_or_default()
 }
 
+#[cfg(panic = "abort")]
+compile_error!("a panic over one record must not end the others: build with `panic = \"unwind\"`");
+
 /// Runs a future; a panic becomes its message.
 async fn caught<F: Future>(future: F) -> Result<F::Output, String> {
     let mut future = pin!(future);

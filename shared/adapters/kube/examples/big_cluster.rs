@@ -386,6 +386,7 @@ async fn burst() {
             last - began,
             told.saturating_duration_since(last)
         );
+        assert_eq!(bus.pods.borrow().len(), BURST, "every pod is told of");
     };
     futures_util::future::select(pin!(make), pin!(watching)).await;
 }
