@@ -106,3 +106,8 @@ start_servers() {
 	export AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test AWS_REGION=us-west-2 AWS_EC2_METADATA_DISABLED=true
 	export SPOKESHAVE_FUNCTIONS="$CARGO_TARGET_DIR/debug"
 }
+
+# The functions, and the example that measures. With an example the features are those of tests, so nothing is built twice.
+build_binaries() {
+	cargo build --quiet --workspace --bins --example big_cluster --features spokeshave-tests/wire
+}

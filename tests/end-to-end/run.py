@@ -133,7 +133,8 @@ class World:
         found = {}
         pages = self.dynamo.get_paginator("scan").paginate(TableName=self.stack["StateTable"])
         for item in (it for page in pages for it in page["Items"]):
-            if item["pk"]["S"] == "kwok-instance":
+            # The emulator shows an item that it is just making without its attributes.
+            if item["pk"]["S"] == "kwok-instance" and "data" in item:
                 instance = json.loads(item["data"]["S"])
                 if instance["state"] != "terminated":
                     found[instance["id"]] = instance
