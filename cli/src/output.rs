@@ -314,6 +314,29 @@ mod tests {
     }
 
     #[test]
+    fn progress_is_for_people_and_goes_away() {
+        for format in [Format::Text, Format::Json] {
+            for (attended, expected) in [
+                (true, "\r\x1b[Kreading\r\x1b[Kplacing\r\x1b[Kwarning: x\n"),
+                (false, "warning: x\n"),
+            ] {
+                let (sink, notes) = (Shared::default(), Shared::default());
+                let (answer, told) = (Box::new(sink.clone()), Box::new(notes.clone()));
+                let mut out = Output::into_writers(format, answer, told);
+                out.attended = attended;
+                out.progress("reading");
+                out.progress("placing");
+                out.warn("warning: x");
+                out.progress("");
+                out.json(&1).expect("written");
+                out.flush().expect("written");
+                let text = |it: &Shared| String::from_utf8(it.0.borrow().clone()).expect("UTF-8");
+                assert_eq!((text(&sink).as_str(), text(&notes).as_str()), ("1\n", expected));
+            }
+        }
+    }
+
+    #[test]
     fn tables_fit_a_hundred_columns() {
         let rows = vec![
             vec!["default".into(), "4".into(), "word ".repeat(40).trim_end().to_owned()],

@@ -189,7 +189,7 @@ fn a_claim_waits_for_its_node_with_one_message() {
     play(&stage, at("10:15:01"));
 }
 
-#[test] // lifecycle 6.3, cases 2, 5, 6
+#[test] // lifecycle 6.3, cases 2, 5, 6; scheduling 19, case 2
 fn two_failures_make_a_pool_unhealthy() {
     let fail = |stage: &Stage, uid: &str, mut changes: Value| {
         changes["metadata"]["uid"] = json!(uid);

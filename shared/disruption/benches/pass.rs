@@ -5,7 +5,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use spokeshave_disruption::{
-    Method, Scheduler, View, candidates::Survey, memory::Memory, methods::NoLimit, pass,
+    Method, Scheduler, SettledCell, View, candidates::Survey, memory::Memory, methods::NoLimit,
+    pass,
 };
 use spokeshave_model::{
     CapacityType, InstanceType, Kind, NodeClaim, NodePool, ObjectKey, Offering, Quantity,
@@ -149,7 +150,9 @@ fn pass_over(cluster: &ClusterView, pools: &[PoolInput]) -> usize {
     let options = Options::from_settings(&settings);
     let view = View::new(cluster, pools, &settings, now());
     let survey = Survey::new(&view);
-    let mut scheduler = Scheduler::new(&view, cluster, pools, &options, Vec::new(), &|| true);
+    let settled = SettledCell::new();
+    let mut scheduler =
+        Scheduler::new(&view, cluster, pools, &options, Vec::new(), &|| true).settling(&settled);
     let outcome = pass::run(
         &survey,
         Method::Emptiness,
@@ -246,6 +249,28 @@ fn wish(mix: &str) -> Value {
         }
         _ => json!({}),
     }
+}
+
+/// Every node is full, and 2,000 pods wait: for nodes of their own, for what is left on nodes, or for nothing that there is.
+#[divan::bench(args = ["new nodes", "nodes", "nowhere"], sample_count = 1, sample_size = 1)]
+fn none_can_go_while_pods_wait(bencher: divan::Bencher<'_, '_>, where_to: &str) {
+    let (mut cluster, pools) = cluster(FULL, "WhenEmptyOrUnderutilized");
+    let (cpu, selector) = match where_to {
+        "new nodes" => ("1500m", json!({})),
+        "nodes" => ("100m", json!({})),
+        _ => ("100m", json!({"example.com/none": "x"})),
+    };
+    for n in 0..2_000 {
+        let pod = json!({"metadata": {"name": format!("w{n}"), "namespace": "ns", "uid": format!("w{n}"),
+                "labels": {"app": format!("wait{}", n % 50)}},
+            "spec": {"nodeSelector": selector,
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}]},
+            "status": {"phase": "Pending", "conditions":
+                [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}});
+        let pod: Pod = from_value(pod).unwrap_or_default();
+        cluster.apply(Change::Put(Object::from(Arc::new(pod))));
+    }
+    bencher.bench_local(|| assert_eq!(pass_over(&cluster, &pools), 0));
 }
 
 /// The next pass after one that found nothing: on a hundred nodes a pod has gone and another has come meanwhile.

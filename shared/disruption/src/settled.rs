@@ -8,7 +8,7 @@ use std::{
 use spokeshave_model::{Kind, ObjectKey, core::Pod};
 use spokeshave_scheduling::{Change, ClusterView, Object, Solution};
 
-use crate::simulation::Unplaced;
+use crate::{command::MOST_PENDING, simulation::Unplaced};
 
 /// So many pods that wait are placed anew by every simulation; when there are more, they are placed once.
 ///
@@ -29,7 +29,7 @@ pub struct Settled {
     pub(crate) rest: Vec<Arc<Pod>>,
     /// How many new nodes they need.
     pub(crate) n_new: usize,
-    /// Those that found no place.
+    /// Those that found no place: all that were not pending before, and the first of those that were, who are only named.
     pub(crate) unplaced: Vec<Unplaced>,
 }
 
@@ -57,6 +57,12 @@ impl Settled {
             }
         }
         settled.rest = rest.into_values().cloned().collect();
+        settled.unplaced.sort_by(|a, b| a.pod.cmp(&b.pod));
+        let mut n_pending = 0;
+        settled.unplaced.retain(|it| {
+            n_pending += usize::from(it.was_pending);
+            !it.was_pending || n_pending <= MOST_PENDING
+        });
         settled
     }
 }

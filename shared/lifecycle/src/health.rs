@@ -86,7 +86,7 @@ mod tests {
         outcomes.verdict()
     }
 
-    #[test] // lifecycle 6.3, cases 1, 2, 8; api 4, case 17; bug report B-026: a second claim that fails
+    #[test] // lifecycle 6.3, cases 1, 2, 8; scheduling 19, case 2; api 4, case 17; bug report B-026: a second claim that fails
     fn two_failures_of_four_are_unhealthy() {
         use Verdict::{Healthy, Unhealthy, Unknown};
         for (text, expected) in [

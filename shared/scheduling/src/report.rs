@@ -437,20 +437,21 @@ impl Run<'_, '_> {
         all.and(&fits);
         let pod = Arc::clone(&self.shapes[shape].pod);
         let it = &mut self.planner.templates[template];
-        if !all.is_empty() {
-            let short = it.short_of_values(set, &all, &self.planner.sets);
-            let keys: Vec<String> = short.into_iter().map(|it| it.0).collect();
-            return format!(
-                "minValues requirement is not met for label(s) {}, requirements={}",
-                keys.join(", "),
-                shown(&requirements)
-            );
-        }
+        let short = if all.is_empty() {
+            Vec::new()
+        } else {
+            it.short_of_values(set, &all, &self.planner.sets)
+        };
         let (req, fit, off) = (!meets.is_empty(), !fits.is_empty(), !offered.is_empty());
         let mut fit_off = fits.clone();
         fit_off.and_not(&meets);
         let requests = pod_requests(&pod);
         let text = match (req, fit, off) {
+            _ if !all.is_empty() => {
+                let keys: Vec<String> = short.into_iter().map(|it| it.0).collect();
+                let keys = keys.join(" ");
+                format!("minValues requirement is not met for label(s) (label(s)=[{keys}])")
+            }
             (false, false, false) => {
                 "no instance type met the scheduling requirements or had enough resources or had a \
                  required offering"

@@ -90,8 +90,10 @@ fn families_are_counted_among_the_types_that_are_left() {
     let solution = place("4");
     assert!(solution.new_claims.is_empty());
     assert_eq!(
-        reason(&solution, "p").split(", requirements=").next(),
-        Some("minValues requirement is not met for label(s) karpenter.k8s.aws/instance-family")
+        reason(&solution, "p"),
+        "minValues requirement is not met for label(s) (label(s)=[karpenter.k8s.aws/instance-family]), \
+         requirements=karpenter.k8s.aws/ec2nodeclass In [default], karpenter.k8s.aws/instance-family In [a b c] \
+         minValues 2, karpenter.sh/nodepool In [default], resources={\"cpu\":\"4\",\"pods\":\"1\"}"
     );
 }
 

@@ -196,3 +196,51 @@ fn an_object_that_is_given_twice_is_named_with_both_places() {
         .expect_err("no name");
     assert_eq!(failure.field.as_deref(), Some("metadata.name"));
 }
+
+#[test]
+fn the_order_of_the_objects_changes_no_byte() {
+    let more = (0..12).map(|n| {
+        let (cpu, node) = (300 + 100 * (n % 5), if n % 3 == 0 { ", nodeName: n1" } else { "" });
+        format!(
+            "
+apiVersion: v1
+kind: Pod
+metadata: {{name: more-{n}, namespace: shop, labels: {{app: a}}}}
+spec:
+  {{containers: [{{name: c, resources: {{requests: {{cpu: {cpu}m}}}}}}]{node}}}
+status:
+  phase: Pending
+  conditions: [{{type: PodScheduled, status: 'False', reason: Unschedulable}}]
+"
+        )
+    });
+    let nodes = ["n1", "n2"].map(|name| {
+        format!(
+            "
+apiVersion: v1
+kind: Node
+metadata: {{name: {name}}}
+status: {{allocatable: {{cpu: '2', memory: 4Gi, pods: '10'}}}}
+"
+        )
+    });
+    let mut documents: Vec<String> =
+        CLUSTER.split("---").map(str::to_owned).chain(more).chain(nodes).collect();
+    let mut answers = Vec::new();
+    for turn in 0..4 {
+        documents.rotate_left(turn * 3);
+        if turn % 2 == 1 {
+            documents.reverse();
+        }
+        let name = format!("order-{turn}");
+        let more = ["--disruption", "--explain", "shop/more-1"];
+        let mut answer = plan_of(&name, &documents.join("---"), &more).expect("an answer");
+        for millis in ["solveMillis", "setupMillis"] {
+            answer[millis] = json!(0);
+        }
+        answers.push(answer.to_string());
+    }
+    assert!(answers[0].contains("shop/more-11"), "{}", answers[0]);
+    answers.dedup();
+    assert_eq!(answers.len(), 1, "{answers:#?}");
+}
