@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_catalog::{
-    Catalog,
+    Catalog, Memo,
     launch::template,
     stored::{self, ReservationEvent, StoredCatalog},
     zonal_shift,
@@ -21,6 +21,9 @@ use spokeshave_ports::{
     AwsError, Concern, Decision, Ec2, Invocation, Pricing, Queues, StateError, StateTable, Work,
     ZonalShifts, chain, ec2::Filter, failed_calls,
 };
+
+/// What this process has read and worked out before.
+static MEMO: Memo = Memo::new();
 
 /// How old types, offerings and on-demand prices may be. 12 hours, as in Karpenter.
 pub const REFRESH: SignedDuration = SignedDuration::from_hours(12);
@@ -134,7 +137,7 @@ async fn refresh(
     cx: &Invocation<'_>,
 ) -> Result<(), StateError> {
     let region = cx.settings.region.as_str();
-    let mut known = stored::load_catalog(state, region).await?;
+    let mut known = stored::load_catalog(state, region, &MEMO).await?;
     if !known.catalog.fixed.is_empty() {
         read_reservations(ec2, state, cx).await?;
         sweep_templates(ec2, state, cx).await;

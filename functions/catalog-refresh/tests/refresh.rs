@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::BTreeMap};
 
-use spokeshave_catalog::{Catalog, stored};
+use spokeshave_catalog::{Catalog, Memo, stored};
 use spokeshave_lambda::{SqsBatch, SqsRecord};
 use spokeshave_model::{Settings, SignedDuration, Timestamp};
 use spokeshave_ports::{
@@ -126,7 +126,7 @@ fn run_on(region: &Region, fake: &Fake, settings: &Settings, seconds: i64, reaso
 }
 
 fn load(fake: &Fake) -> Catalog {
-    block_on(stored::load_catalog(fake, "us-west-2")).expect("loaded").catalog
+    block_on(stored::load_catalog(fake, "us-west-2", &Memo::new())).expect("loaded").catalog
 }
 
 fn settings() -> Settings {
@@ -340,7 +340,7 @@ fn zonal_shifts_are_read_where_they_count() {
     assert_eq!(told, ["shift Zone/usw2-az1", "restore Zone/usw2-az1"]);
 }
 
-#[test] // aws-capacity 12: every 30 seconds, and NodePools are told of what changed until somebody has done it
+#[test] // aws-capacity 12: every 30 seconds, and NodePools are told of what changed until somebody has done it; aws-nodeclass 21, case 8
 fn zonal_shifts_are_read_every_half_minute() {
     let (region, fake) = (filled(), Fake::at(at(0)));
     let on = Settings { enable_zonal_shift: true, account_id: "123456789012".into(), ..settings() };
@@ -372,8 +372,14 @@ fn zonal_shifts_are_read_every_half_minute() {
     block_on(spokeshave_catalog::zonal_shift::set_published(&fake, &zones)).expect("written");
     run_on(&region, &fake, &on, 90, "ZonalShiftPoll");
     assert_eq!(sent(), []);
-    // The shift runs out while ARC does not answer.
+    // ARC does not answer: what is known stays, until the shift runs out.
     *region.failing.borrow_mut() = true;
+    fake.decisions.borrow_mut().clear();
+    run_on(&region, &fake, &on, 99, "ZonalShiftPoll");
+    assert_eq!(sent(), []);
+    let known = block_on(spokeshave_catalog::zonal_shift::load(&fake, at(99))).expect("read");
+    assert_eq!(known, zones);
+    assert!(fake.decisions.borrow().iter().any(|it| it.action == "keep" && it.error));
     run_on(&region, &fake, &on, 120, "ZonalShiftPoll");
     assert_eq!(sent(), changed);
     fake.fail("send nodepool", "InternalError");

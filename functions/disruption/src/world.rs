@@ -9,7 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use spokeshave_catalog::{offerings::overlay_prices, stored, warm};
+use spokeshave_catalog::{Memo, offerings::overlay_prices, stored};
 use spokeshave_disruption::{
     StateNode, View,
     cluster::nomination_window,
@@ -31,6 +31,9 @@ use crate::{
     record::{Stored, read_all},
     trouble::Trouble,
 };
+
+/// What this process has read and worked out before.
+static MEMO: Memo = Memo::new();
 
 /// Partition of the state table in which provisioning writes which nodes it has assigned pods to.
 pub const NOMINATIONS: &str = "nomination";
@@ -228,7 +231,7 @@ async fn pools(
     settings: &Settings,
     now: Timestamp,
 ) -> Result<Vec<PoolInput>, Trouble> {
-    let catalog = stored::load_catalog(state, &settings.region).await?;
+    let catalog = stored::load_catalog(state, &settings.region, &MEMO).await?;
     let (mut market, _problem) = stored::load_view(state, settings, now).await;
     if settings.gates.node_overlay {
         // What the launch of a replacement will know, too.
@@ -237,7 +240,7 @@ async fn pools(
     let mut of_class: BTreeMap<&str, Types> = BTreeMap::new();
     for class in objects.node_classes.values().filter(|it| !it.metadata.deleting()) {
         let types =
-            warm::instance_types(&catalog, class, &market).map_err(|error| error.to_string());
+            MEMO.instance_types(&catalog, class, &market).map_err(|error| error.to_string());
         of_class.insert(class.name(), types);
     }
     let mut pools: Vec<PoolInput> = objects

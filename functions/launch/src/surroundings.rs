@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use spokeshave_bootstrap::ClusterInfo;
-use spokeshave_catalog::{Catalog, MarketView, launch::subnets::FreeAddresses, stored};
+use spokeshave_catalog::{Catalog, MarketView, Memo, launch::subnets::FreeAddresses, stored};
 use spokeshave_model::{EC2NodeClass, ObjectKey, Settings, core::Service};
 use spokeshave_ports::{
     Cluster, Decision, Ec2, Queues, StateKey, StateTable, When, ec2::Filter, facts,
 };
 
 use crate::{Run, Trouble};
+
+/// What this process has read and worked out before.
+static MEMO: Memo = Memo::new();
 
 /// Partition of the state table with free addresses by class. Lost: subnets are read again.
 const ADDRESSES: &str = "addresses";
@@ -25,7 +28,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
     /// What the region sells.
     pub async fn catalog<'s>(&self, known: &'s mut Surroundings) -> Result<&'s Catalog, Trouble> {
         if known.catalog.is_none() {
-            let stored = stored::load_catalog(self.state, &self.cx.settings.region).await?;
+            let stored = stored::load_catalog(self.state, &self.cx.settings.region, &MEMO).await?;
             known.catalog = Some(stored.catalog);
         }
         Ok(known.catalog.get_or_insert_default())

@@ -2,7 +2,10 @@
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
-use spokeshave_catalog::stored::{self, StoredCatalog};
+use spokeshave_catalog::{
+    Memo,
+    stored::{self, StoredCatalog},
+};
 use spokeshave_lifecycle::{claim::Drift, drift};
 use spokeshave_model::{
     EC2NodeClass, InstanceId, NodeClaim, NodePool, ObjectKey, Requirement, Requirements, labels,
@@ -17,6 +20,9 @@ use spokeshave_ports::{
 };
 
 use crate::{Trouble, reconcile::Reconciler, targets::Target};
+
+/// What this process has read and worked out before.
+static MEMO: Memo = Memo::new();
 
 /// Instances asked for by id at once: EC2 takes this many values in a filter. More are cheaper listed, 1,000 to a page.
 const BY_ID: usize = 200;
@@ -178,7 +184,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
             Some(catalog) => catalog,
             None => {
                 let region = &self.cx.settings.region;
-                let read = Arc::new(stored::load_catalog(self.state, region).await?);
+                let read = Arc::new(stored::load_catalog(self.state, region, &MEMO).await?);
                 self.evidence.catalog.replace(Some(read.clone()));
                 read
             }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use spokeshave_bootstrap::{
     BootstrapInput, ClusterInfo, NodeFacts, RenderError, render, to_base64,
 };
-use spokeshave_catalog::{Catalog, MarketView, kubelet::KubeletSettings, stored};
+use spokeshave_catalog::{Catalog, MarketView, Memo, kubelet::KubeletSettings, stored};
 use spokeshave_model::{
     AmiFamily, ConditionStatus, EC2NodeClass, InstanceType, Kind, NodeClaim, NodePool,
     Requirements, hash, labels, validation::kubelet,
@@ -22,6 +22,9 @@ use spokeshave_ports::{
 };
 
 use crate::{Trouble, pass::Pass};
+
+/// What this process has read and worked out before.
+static MEMO: Memo = Memo::new();
 
 /// What the dry runs ask for.
 struct Probe {
@@ -89,7 +92,7 @@ impl<C: Cluster, E2: Ec2, I: Iam, S: Ssm, K: Eks, T: StateTable> Pass<'_, C, E2,
     }
 
     async fn catalog(&self) -> Result<Catalog, Trouble> {
-        let stored = stored::load_catalog(self.state, &self.cx.settings.region).await?;
+        let stored = stored::load_catalog(self.state, &self.cx.settings.region, &MEMO).await?;
         Ok(stored.catalog)
     }
 

@@ -531,7 +531,7 @@ fn shift(world: &Fake, zones: &[&str], hours: i64) {
     block_on(zonal_shift::save(world, &shifts, world.now.get())).expect("written");
 }
 
-#[test] // aws-capacity 12, cases 5 and 6
+#[test] // aws-capacity 12, cases 5 and 6; aws-nodeclass 21, case 7
 fn pools_hear_of_shifts_of_zones_that_they_can_reach() {
     let in_zones = |name: &str, key: &str, zone: &str| {
         let mut other = pool(json!({"metadata": {"name": name, "uid": name}}));

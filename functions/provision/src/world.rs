@@ -6,7 +6,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use spokeshave_catalog::{MarketView, offerings::overlay_prices, stored, warm};
+use spokeshave_catalog::{MarketView, Memo, offerings::overlay_prices, stored};
 use spokeshave_model::{InstanceType, NodePool, Settings, conditions, hash};
 use spokeshave_ports::{AwsError, ClusterError, StateError, StateTable, chain};
 use spokeshave_scheduling::{
@@ -37,6 +37,9 @@ pub struct Market {
     pub overlays: BTreeMap<String, Verdict>,
 }
 
+/// What this process has read and worked out before.
+static MEMO: Memo = Memo::new();
+
 /// Ready pools with their instance types.
 ///
 /// # Errors
@@ -58,7 +61,7 @@ pub async fn market(
         let overlays = apply_overlays(&mut pools, view, settings);
         return Ok(Market { pools, next_expiry: None, overlays });
     }
-    let catalog = stored::load_catalog(state, &settings.region).await?;
+    let catalog = stored::load_catalog(state, &settings.region, &MEMO).await?;
     let (mut market, _): (MarketView<'_>, _) = stored::load_view(state, settings, now).await;
     if settings.gates.node_overlay {
         // What the launch will know, too.
@@ -73,7 +76,7 @@ pub async fn market(
         let list = match class {
             None => Err(format!("EC2NodeClass {name} not found")),
             Some(class) => {
-                warm::instance_types(&catalog, class, &market).map_err(|error| chain(&error))
+                MEMO.instance_types(&catalog, class, &market).map_err(|error| chain(&error))
             }
         };
         types.insert(name, list);

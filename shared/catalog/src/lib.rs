@@ -28,6 +28,7 @@ pub mod zonal_shift;
 pub use catalog::{Catalog, CatalogError, MarketView, Resolved, SpotPrices};
 pub use shared::Shared;
 pub use unavailable::{Mark, UnavailableOfferings};
+pub use warm::Memo;
 
 /// Makes the user data (base64) for the types of one launch template.
 pub type RenderUserData<'a> =

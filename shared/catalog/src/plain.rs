@@ -202,22 +202,27 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    /// A flat map, or the nested form, which counts as its total.
-    fn overhead(&self) -> Result<Resources, PlainError> {
+    /// A flat map, or the nested form, which counts as its total. Its parts are kept where they make up that total.
+    fn overhead(&self) -> Result<Overhead, PlainError> {
+        let flat = |kube_reserved| Overhead { kube_reserved, ..Overhead::default() };
         let fields = self.object()?;
         if !fields.map.values().any(Value::is_object) {
-            return self.amounts();
+            return Ok(flat(self.amounts()?));
         }
-        if let Some(total) = fields.optional("total") {
-            return total.amounts();
-        }
-        let mut sum = Resources::new();
-        for part in ["kubeReserved", "systemReserved", "evictionThreshold"] {
-            if let Some(part) = fields.optional(part) {
-                sum.add(&part.amounts()?);
-            }
-        }
-        Ok(sum)
+        let part = |name| {
+            let part = fields.optional(name).map(|it| it.amounts()).transpose()?;
+            Ok(part.unwrap_or_default())
+        };
+        let parts = Overhead {
+            kube_reserved: part("kubeReserved")?,
+            system_reserved: part("systemReserved")?,
+            eviction_threshold: part("evictionThreshold")?,
+        };
+        let total = fields.optional("total").map(|it| it.amounts()).transpose()?;
+        Ok(match total {
+            Some(total) if total != parts.total() => flat(total),
+            _ => parts,
+        })
     }
 }
 
@@ -295,7 +300,7 @@ fn read_type(entry: &Reader<'_>) -> Result<InstanceType, PlainError> {
         name,
         requirements,
         capacity: capacity.unwrap_or_default(),
-        overhead: Overhead { kube_reserved: overhead.unwrap_or_default(), ..Overhead::default() },
+        overhead: overhead.unwrap_or_default(),
         offerings,
     })
 }
@@ -376,7 +381,11 @@ fn read_offering(entry: &Reader<'_>) -> Result<Offering, PlainError> {
         reservation,
         partition,
         capacity: fields.optional("capacity").map(|it| it.amounts()).transpose()?.map(Arc::new),
-        overhead: fields.optional("overhead").map(|it| it.overhead()).transpose()?.map(Arc::new),
+        overhead: fields
+            .optional("overhead")
+            .map(|it| it.overhead())
+            .transpose()?
+            .map(|it| Arc::new(it.total())),
         price_overlaid: false,
     })
 }
@@ -462,6 +471,19 @@ mod tests {
     fn what_is_written_reads_back() {
         let types = read(&document()).expect("valid");
         assert_eq!(read(&write(&types)).expect("valid"), types);
+    }
+
+    #[test] // An export of an export says the same as the export.
+    fn the_parts_of_an_overhead_read_back() {
+        let mut document = document();
+        let parts = json!({"kubeReserved": {"cpu": "70m", "memory": "574Mi"}, "systemReserved": {"cpu": "100m"},
+            "evictionThreshold": {"memory": "100Mi"}, "total": {"cpu": "170m", "memory": "674Mi"}});
+        document["instanceTypes"][0]["overhead"] = parts.clone();
+        let types = read(&document).expect("valid");
+        assert_eq!(write(&types)["instanceTypes"][0]["overhead"], parts);
+        // Without a total the parts are all there is.
+        document["instanceTypes"][0]["overhead"].as_object_mut().expect("a map").remove("total");
+        assert_eq!(read(&document).expect("valid"), types);
     }
 
     #[test]

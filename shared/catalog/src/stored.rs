@@ -33,11 +33,11 @@ use spokeshave_model::{EC2NodeClass, Settings};
 use spokeshave_ports::{Record, StateError, StateKey, StateTable, When, ec2::PlacementGroup};
 
 use crate::{
-    Catalog, Mark, MarketView, SpotPrices, UnavailableOfferings, builtin,
+    Catalog, Mark, MarketView, Memo, SpotPrices, UnavailableOfferings, builtin,
     memory::{self, DiscoveredMemory, Observation},
     plain,
     shortage::{self, Shortage},
-    table, unavailable, warm, zonal_shift,
+    table, unavailable, zonal_shift,
 };
 
 pub const CATALOG: &str = "catalog";
@@ -198,15 +198,17 @@ fn field<T: serde::de::DeserializeOwned>(record: &Record) -> Option<T> {
 
 /// The catalog of `region`: what is stored, else the built-in facts, else an empty one.
 ///
-/// A record that cannot be read counts as missing: the next refresh writes it anew.
+/// A record that cannot be read counts as missing: the next refresh writes it anew. What `memo` knows is neither read nor
+/// worked out again.
 ///
 /// # Errors
 /// Only when the table does not answer.
 pub async fn load_catalog(
     state: &impl StateTable,
     region: &str,
+    memo: &Memo,
 ) -> Result<StoredCatalog, StateError> {
-    let mut stored = load_facts(state, region).await?;
+    let mut stored = load_facts(state, region, memo).await?;
     if !stored.catalog.fixed.is_empty() {
         return Ok(stored);
     }
@@ -214,7 +216,7 @@ pub async fn load_catalog(
         let text = record.data.get("content").and_then(Value::as_str);
         let version = version_of(text.unwrap_or_default());
         let made = || text.and_then(unpack).as_deref().and_then(spot_from_text);
-        if let Some(spot) = warm::spot(&version, made) {
+        if let Some(spot) = memo.spot(&version, made) {
             stored.catalog.spot = Some(spot);
             stored.content.push_str(&version);
             stored.spot_read_at =
@@ -224,14 +226,17 @@ pub async fn load_catalog(
     Ok(stored)
 }
 
-async fn load_facts(state: &impl StateTable, region: &str) -> Result<StoredCatalog, StateError> {
+async fn load_facts(
+    state: &impl StateTable,
+    region: &str,
+    memo: &Memo,
+) -> Result<StoredCatalog, StateError> {
     let index = state.read(&StateKey::new(CATALOG, INDEX)).await?;
     let index: CatalogIndex = index.as_ref().and_then(field).unwrap_or_default();
     let name = format!("{region}/{}", index.version);
     if index.region == region
         && index.chunks > 0
-        && warm::has_catalog(&name)
-        && let Some(known) = warm::catalog(&name, || None)
+        && let Some(known) = memo.known_catalog(&name)
     {
         let catalog = (*known).clone();
         return Ok(StoredCatalog { catalog, index, content: name, spot_read_at: None });
@@ -243,7 +248,7 @@ async fn load_facts(state: &impl StateTable, region: &str) -> Result<StoredCatal
             content.push_str(record.data.as_str().unwrap_or_default());
         }
         let made = || unpack(&content).as_deref().and_then(|it| from_text(region, it));
-        if let Some(known) = warm::catalog(&name, made) {
+        if let Some(known) = memo.catalog(&name, made) {
             let catalog = (*known).clone();
             return Ok(StoredCatalog { catalog, index, content: name, spot_read_at: None });
         }
@@ -266,7 +271,7 @@ async fn load_facts(state: &impl StateTable, region: &str) -> Result<StoredCatal
             })
         })
     };
-    let catalog = warm::catalog(&content, made).map(|it| (*it).clone()).unwrap_or_default();
+    let catalog = memo.catalog(&content, made).map(|it| (*it).clone()).unwrap_or_default();
     Ok(StoredCatalog { catalog, content, ..StoredCatalog::default() })
 }
 

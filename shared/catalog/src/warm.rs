@@ -1,5 +1,5 @@
-//! What this process has worked out before, by content: the same input gives the same answer, so that remembering it
-//! changes nothing but the time that it takes.
+//! What a process has worked out before, by content: the same input gives the same answer, so that remembering it changes
+//! nothing but the time that it takes. Whoever calls keeps the [`Memo`], for as long as it likes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,75 +18,105 @@ const LISTS: usize = 24;
 /// Catalogs that are remembered: the newest two.
 const CATALOGS: usize = 2;
 
-static KNOWN_LISTS: Mutex<VecDeque<(String, TypeList)>> = Mutex::new(VecDeque::new());
-static KNOWN_CATALOGS: Mutex<VecDeque<(String, Arc<Catalog>)>> = Mutex::new(VecDeque::new());
+/// The newest values by the name of their content.
+#[derive(Debug)]
+struct Newest<T>(Mutex<VecDeque<(String, T)>>);
 
-static KNOWN_SPOT: Mutex<VecDeque<(String, Shared<SpotPrices>)>> = Mutex::new(VecDeque::new());
-
-fn find<T: Clone>(known: &Mutex<VecDeque<(String, T)>>, key: &str) -> Option<T> {
-    let known = known.lock().unwrap_or_else(PoisonError::into_inner);
-    known.iter().find(|it| it.0 == key).map(|it| it.1.clone())
-}
-
-fn keep<T>(known: &Mutex<VecDeque<(String, T)>>, key: String, value: T, most: usize) {
-    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-    known.push_front((key, value));
-    known.truncate(most);
-}
-
-/// A catalog by the name of its content, made by `make` when it is not known.
-pub(crate) fn catalog(
-    content: &str,
-    make: impl FnOnce() -> Option<Catalog>,
-) -> Option<Arc<Catalog>> {
-    if let Some(found) = find(&KNOWN_CATALOGS, content) {
-        return Some(found);
+impl<T: Clone> Newest<T> {
+    const fn new() -> Self {
+        Self(Mutex::new(VecDeque::new()))
     }
-    let made = Arc::new(make()?);
-    keep(&KNOWN_CATALOGS, content.to_owned(), made.clone(), CATALOGS);
-    Some(made)
+
+    fn find(&self, key: &str) -> Option<T> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().find(|it| it.0 == key).map(|it| it.1.clone())
+    }
+
+    fn keep(&self, key: String, value: T, most: usize) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.push_front((key, value));
+        known.truncate(most);
+    }
 }
 
-/// Spot prices by the name of their content, made by `make` when they are not known.
-pub(crate) fn spot(
-    content: &str,
-    make: impl FnOnce() -> Option<SpotPrices>,
-) -> Option<Shared<SpotPrices>> {
-    if let Some(found) = find(&KNOWN_SPOT, content) {
-        return Some(found);
-    }
-    let made: Shared<SpotPrices> = make()?.into();
-    keep(&KNOWN_SPOT, content.to_owned(), made.clone(), CATALOGS);
-    Some(made)
+/// Catalogs, spot prices and lists of types that were worked out before. A process that serves one stack has one; an empty
+/// one always will do.
+#[derive(Debug)]
+pub struct Memo {
+    lists: Newest<TypeList>,
+    catalogs: Newest<Arc<Catalog>>,
+    spot: Newest<Shared<SpotPrices>>,
 }
 
-/// Whether a catalog is known by the name of its content.
-pub(crate) fn has_catalog(content: &str) -> bool {
-    find(&KNOWN_CATALOGS, content).is_some()
+impl Default for Memo {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
-/// [`Catalog::instance_types`], remembered by everything that it depends on.
-///
-/// # Errors
-/// As [`Catalog::instance_types`].
-pub fn instance_types(
-    stored: &StoredCatalog,
-    class: &EC2NodeClass,
-    view: &MarketView<'_>,
-) -> Result<TypeList, CatalogError> {
-    let make = || -> Result<TypeList, CatalogError> {
-        Ok(stored.catalog.instance_types(class, view)?.into_iter().map(Arc::new).collect())
-    };
-    if stored.content.is_empty() {
-        return make();
+impl Memo {
+    /// One that knows nothing.
+    pub const fn new() -> Self {
+        Self { lists: Newest::new(), catalogs: Newest::new(), spot: Newest::new() }
     }
-    let key = key(stored, class, view);
-    if let Some(found) = find(&KNOWN_LISTS, &key) {
-        return Ok(found);
+
+    /// A catalog by the name of its content, made by `make` when it is not known.
+    pub(crate) fn catalog(
+        &self,
+        content: &str,
+        make: impl FnOnce() -> Option<Catalog>,
+    ) -> Option<Arc<Catalog>> {
+        if let Some(found) = self.known_catalog(content) {
+            return Some(found);
+        }
+        let made = Arc::new(make()?);
+        self.catalogs.keep(content.to_owned(), made.clone(), CATALOGS);
+        Some(made)
     }
-    let made = make()?;
-    keep(&KNOWN_LISTS, key, made.clone(), LISTS);
-    Ok(made)
+
+    /// The same, if it is known.
+    pub(crate) fn known_catalog(&self, content: &str) -> Option<Arc<Catalog>> {
+        self.catalogs.find(content)
+    }
+
+    /// Spot prices by the name of their content, made by `make` when they are not known.
+    pub(crate) fn spot(
+        &self,
+        content: &str,
+        make: impl FnOnce() -> Option<SpotPrices>,
+    ) -> Option<Shared<SpotPrices>> {
+        if let Some(found) = self.spot.find(content) {
+            return Some(found);
+        }
+        let made: Shared<SpotPrices> = make()?.into();
+        self.spot.keep(content.to_owned(), made.clone(), CATALOGS);
+        Some(made)
+    }
+
+    /// [`Catalog::instance_types`], remembered by everything that it depends on.
+    ///
+    /// # Errors
+    /// As [`Catalog::instance_types`].
+    pub fn instance_types(
+        &self,
+        stored: &StoredCatalog,
+        class: &EC2NodeClass,
+        view: &MarketView<'_>,
+    ) -> Result<TypeList, CatalogError> {
+        let make = || -> Result<TypeList, CatalogError> {
+            Ok(stored.catalog.instance_types(class, view)?.into_iter().map(Arc::new).collect())
+        };
+        if stored.content.is_empty() {
+            return make();
+        }
+        let key = key(stored, class, view);
+        if let Some(found) = self.lists.find(&key) {
+            return Ok(found);
+        }
+        let made = make()?;
+        self.lists.keep(key, made.clone(), LISTS);
+        Ok(made)
+    }
 }
 
 /// Everything that a list of instance types depends on, as text.

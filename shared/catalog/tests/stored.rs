@@ -5,7 +5,7 @@ mod common;
 use common::{at, class, now};
 use serde_json::json;
 use spokeshave_catalog::{
-    Catalog, Mark, memory,
+    Catalog, Mark, Memo, memory,
     stored::{self, CatalogIndex, ReservationEvent, StoredCatalog},
 };
 use spokeshave_model::{CapacityType, Quantity, Settings};
@@ -20,7 +20,7 @@ fn keep(fake: &Fake, catalog: Catalog) -> CatalogIndex {
 }
 
 fn load(fake: &Fake) -> StoredCatalog {
-    block_on(stored::load_catalog(fake, "us-east-1")).expect("loaded")
+    block_on(stored::load_catalog(fake, "us-east-1", &Memo::new())).expect("loaded")
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_region_survives_the_table() {
     assert_eq!(load(&fake).catalog, catalog);
     assert_eq!(load(&fake).spot_read_at, Some(now()));
     // Another region's catalog is none of ours.
-    let other = block_on(stored::load_catalog(&fake, "eu-west-1")).expect("loaded");
+    let other = block_on(stored::load_catalog(&fake, "eu-west-1", &Memo::new())).expect("loaded");
     assert_eq!(other.catalog.types, Catalog::builtin("eu-west-1").expect("known").types);
 }
 

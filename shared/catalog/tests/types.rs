@@ -843,7 +843,7 @@ fn expressions_of_the_node_class() {
     }
 }
 
-#[test] // aws-capacity 23, cases 1 and 2
+#[test] // aws-capacity 23, cases 1 and 2; aws-nodeclass 26, case 6
 fn gauges_of_offerings() {
     use spokeshave_catalog::gauges::{self, Series};
     use std::sync::Arc;
@@ -873,6 +873,18 @@ fn gauges_of_offerings() {
         let gauges = gauges::offerings(order.map(Vec::as_slice), false);
         assert_eq!(gauges.get(&series(CapacityType::Reserved, "test-zone-1a")), None);
     }
+
+    // Spot cannot be had, there is no reservation.
+    let mut without_spot = (*a[0]).clone();
+    for it in without_spot.offerings.iter_mut().filter(|it| it.capacity_type == CapacityType::Spot)
+    {
+        it.available = false;
+    }
+    without_spot.name = "m5.large".into();
+    let gauges = gauges::offerings([[Arc::new(without_spot)].as_slice()], true);
+    let in_1a = [ON_DEMAND, CapacityType::Spot, CapacityType::Reserved]
+        .map(|kind| gauges[&series(kind, "test-zone-1a")].available);
+    assert_eq!(in_1a, [true, false, false]);
 
     // Each series is said once, and again when it has changed.
     let before = gauges::offerings([a.as_slice()], false);

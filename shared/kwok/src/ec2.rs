@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, future::Future, pin::Pin};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
-use spokeshave_catalog::stored;
+use spokeshave_catalog::{Memo, stored};
 use spokeshave_model::InstanceId;
 use spokeshave_ports::{
     AwsError, Ec2, Invocation, StateTable, When,
@@ -22,6 +22,9 @@ use crate::{
     fleet::{Fleet, Surroundings},
     records::{self, BUCKET, FLEET, INSTANCE, TEMPLATE, as_aws},
 };
+
+/// What this process has read and worked out before.
+static MEMO: Memo = Memo::new();
 
 /// Waits as long as a call takes.
 pub type Pause = fn(SignedDuration) -> Pin<Box<dyn Future<Output = ()>>>;
@@ -140,7 +143,7 @@ impl<E: Ec2, S: StateTable> Kwok<'_, E, S> {
                     };
                     templates.insert(name.to_owned(), it.data);
                 }
-                let stored = stored::load_catalog(self.state, self.region).await;
+                let stored = stored::load_catalog(self.state, self.region, &MEMO).await;
                 let catalog = stored.map_err(|it| as_aws(CALL, &it))?.catalog;
                 let left = self.left_in_reservations(&templates).await?;
                 let (templates, now) = (&templates, self.now);

@@ -13,6 +13,7 @@ mod ec2;
 mod fleet;
 pub mod interrupt;
 pub mod node;
+pub mod played;
 pub mod player;
 mod profile;
 mod records;

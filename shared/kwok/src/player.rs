@@ -1,18 +1,20 @@
 //! What a kubelet does for a made-up Node, where no KWOK controller does it.
 //!
 //! The launch function comes by every [`INTERVAL`] for each made-up instance that runs: it keeps the Node's Lease fresh and
-//! its condition `Ready`, lets pods that are bound to it run, and lets go of pods that are being deleted. A Node that
-//! somebody else has made Ready is left to them. Container statuses are not made: `kubectl get pods` shows `0/1` beside
-//! `Running`, while the pod's condition `Ready` holds.
+//! its condition `Ready`, lets pods that are bound to it run with all their containers, ends the pods of Jobs after one
+//! [`INTERVAL`], and lets go of pods that are being deleted. A Node that somebody else has made Ready is left to them.
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{
     Kind, NodeClaim, ObjectKey, ObjectMeta,
-    core::{Lease, LeaseSpec, Node, NodeCondition, Pod, PodCondition, PodStatus},
+    core::{Lease, LeaseSpec, Node, NodeCondition, PodCondition},
 };
 use spokeshave_ports::{Cluster, ClusterError, Ec2, Precondition, Selector};
 
-use crate::node::{JoinError, is_made_up, name};
+use crate::{
+    node::{JoinError, is_made_up, name},
+    played::{PlayedContainerStatus, PlayedPod, PlayedStatus},
+};
 
 /// From one look at a Node to the next, as a kubelet renews its Lease.
 pub const INTERVAL: SignedDuration = SignedDuration::from_secs(10);
@@ -31,22 +33,37 @@ const OF_RUNNING: [&str; 4] = ["PodScheduled", "Initialized", "ContainersReady",
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Its status says that it runs.
-    Run(PodStatus),
+    Run(PlayedStatus),
+    /// Its status says that its work is done.
+    End(PlayedStatus),
     /// Its containers have stopped: the object goes.
     LetGo,
 }
 
 /// What a kubelet does next with a pod on its Node at `now`; `None`: nothing. Containers stop at once.
-pub fn step(pod: &Pod, now: Timestamp) -> Option<Step> {
+pub fn step(pod: &PlayedPod, now: Timestamp) -> Option<Step> {
     if pod.metadata.deleting() {
         return Some(Step::LetGo);
     }
     if pod.is_terminal() {
         return None;
     }
+    let since = pod.status.start_time.unwrap_or(now);
+    if pod.comes_to_an_end() && now.duration_since(since) >= INTERVAL {
+        return Some(Step::End(ended(pod, since, now)));
+    }
     let mut status = pod.status.clone();
     status.phase = "Running".into();
-    status.start_time = status.start_time.or(Some(now));
+    status.start_time = Some(since);
+    status.init_container_statuses = init_containers(pod, since, since, true);
+    // One that somebody has written of runs since then.
+    let runs = |name: &str| {
+        let known = pod.status.container_statuses.iter().find(|it| it.name == name);
+        known.filter(|it| it.ready && it.state.running.is_some()).cloned()
+    };
+    let containers = pod.spec.containers.iter();
+    status.container_statuses =
+        containers.map(|it| runs(&it.name).unwrap_or_else(|| it.running(since))).collect();
     for kind in OF_RUNNING {
         let found = status.conditions.iter().position(|it| it.type_ == kind);
         let condition = PodCondition {
@@ -62,6 +79,36 @@ pub fn step(pod: &Pod, now: Timestamp) -> Option<Step> {
         }
     }
     (status != pod.status).then_some(Step::Run(status))
+}
+
+/// Init containers have ended before the others began; sidecars run as long as these.
+fn init_containers(
+    pod: &PlayedPod,
+    since: Timestamp,
+    until: Timestamp,
+    goes_on: bool,
+) -> Vec<PlayedContainerStatus> {
+    let status = |it: &crate::played::PlayedContainer| match (it.is_sidecar(), goes_on) {
+        (true, true) => it.running(since),
+        (true, false) => it.ended(since, until),
+        (false, _) => it.ended(since, since),
+    };
+    pod.spec.init_containers.iter().map(status).collect()
+}
+
+/// The status of a pod whose work is done.
+fn ended(pod: &PlayedPod, since: Timestamp, now: Timestamp) -> PlayedStatus {
+    let mut status = pod.status.clone();
+    status.phase = "Succeeded".into();
+    status.container_statuses = pod.spec.containers.iter().map(|it| it.ended(since, now)).collect();
+    status.init_container_statuses = init_containers(pod, since, now, false);
+    let unready = |it: &&mut PodCondition| matches!(&*it.type_, "Ready" | "ContainersReady");
+    for it in status.conditions.iter_mut().filter(unready) {
+        it.status = "False".into();
+        it.reason = "PodCompleted".into();
+        it.last_transition_time = Some(now);
+    }
+    status
 }
 
 /// The Node with our condition `Ready`; `None` when it has it.
@@ -113,18 +160,18 @@ pub async fn play(
     if let Some(ready) = ready(&node, now) {
         cluster.patch_status(&*node, &ready, Precondition::Uid).await?;
     }
-    for pod in cluster.list::<Pod>(&Selector::on_node(&name)).await? {
+    for pod in cluster.list::<PlayedPod>(&Selector::on_node(&name)).await? {
         if pod.spec.node_name != name {
             continue;
         }
         let done = match step(&pod, now) {
             None => Ok(()),
             Some(Step::LetGo) => {
-                cluster.delete::<Pod>(&pod.key(), &pod.metadata.uid, Some(0)).await
+                cluster.delete::<PlayedPod>(&pod.key(), &pod.metadata.uid, Some(0)).await
             }
-            Some(Step::Run(status)) => {
-                let running = Pod { status, ..(*pod).clone() };
-                cluster.patch_status(&*pod, &running, Precondition::Uid).await.map(drop)
+            Some(Step::Run(status) | Step::End(status)) => {
+                let changed = PlayedPod { status, ..(*pod).clone() };
+                cluster.patch_status(&*pod, &changed, Precondition::Uid).await.map(drop)
             }
         };
         match done {

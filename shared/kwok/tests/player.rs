@@ -3,6 +3,7 @@
 use serde_json::json;
 use spokeshave_kwok::{
     Kwok, Profile,
+    played::{PlayedContainerStatus, PlayedPod},
     player::{self, Step},
 };
 use spokeshave_model::{
@@ -70,7 +71,10 @@ fn play(fake: &Fake, seconds: i64) -> Option<i64> {
 }
 
 fn pod(name: &str, node: &str) -> serde_json::Value {
-    json!({"metadata": {"name": name, "namespace": "d", "uid": name}, "spec": {"nodeName": node},
+    json!({"metadata": {"name": name, "namespace": "d", "uid": name},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "nginx:1"}],
+            "initContainers": [{"name": "first", "image": "busybox"},
+                {"name": "beside", "image": "proxy", "restartPolicy": "Always"}]},
         "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}})
 }
 
@@ -80,8 +84,8 @@ fn a_node_beats_and_its_pods_run() {
         {"type": "Ready", "status": "Unknown", "reason": "NodeStatusNeverUpdated"},
         {"type": "StorageReady", "status": "True"}])));
     let node = format!("kwok-{id}");
-    fake.add_json::<Pod>(pod("a", &node));
-    fake.add_json::<Pod>(pod("elsewhere", "other"));
+    fake.add_json::<PlayedPod>(pod("a", &node));
+    fake.add_json::<PlayedPod>(pod("elsewhere", "other"));
     assert_eq!(play(&fake, 30), Some(40));
     let stored = fake.object::<Node>(&node).expect("there");
     assert!(stored.is_ready() && stored.status.conditions.len() == 2);
@@ -96,6 +100,19 @@ fn a_node_beats_and_its_pods_run() {
     let of = |kind: &str| running.status.conditions.iter().filter(|it| it.type_ == kind).count();
     assert_eq!(["PodScheduled", "Initialized", "ContainersReady", "Ready"].map(of), [1; 4]);
     assert_eq!(fake.object::<Pod>("d/elsewhere").expect("there").status.phase, "Pending");
+    // `kubectl get pods` shows `2/2`: the container and the sidecar.
+    let status = fake.object::<PlayedPod>("d/a").expect("there").status;
+    let of = |it: &PlayedContainerStatus| {
+        let ended = it.state.terminated.as_ref().map(|it| (it.exit_code, it.finished_at));
+        let since = it.state.running.as_ref().and_then(|it| it.started_at);
+        (it.name.clone(), it.image.clone(), it.ready, since, ended)
+    };
+    let main = ("main".to_owned(), "nginx:1".to_owned(), true, Some(at(30)), None);
+    assert_eq!(status.container_statuses.iter().map(of).collect::<Vec<_>>(), [main]);
+    let ended = Some((0, Some(at(30))));
+    let first = ("first".to_owned(), "busybox".to_owned(), false, None, ended);
+    let beside = ("beside".to_owned(), "proxy".to_owned(), true, Some(at(30)), None);
+    assert_eq!(status.init_container_statuses.iter().map(of).collect::<Vec<_>>(), [first, beside]);
 
     // Another chain of wake-ups for the same Node ends; this one goes on, and writes nothing but the Lease.
     assert_eq!(play(&fake, 33), None);
@@ -110,9 +127,45 @@ fn a_pod_that_is_deleted_goes() {
     let (fake, id) = launched(Some(json!([])));
     let mut going = pod("a", &format!("kwok-{id}"));
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T10:05:00Z");
-    fake.add_json::<Pod>(going);
+    fake.add_json::<PlayedPod>(going);
     play(&fake, 30);
     assert_eq!(fake.object::<Pod>("d/a"), None);
+}
+
+#[test]
+fn the_pod_of_a_job_ends_at_the_next_look() {
+    for (owner, policy, ends) in [
+        ("Job", "Never", true),
+        ("Job", "OnFailure", true),
+        ("Job", "Always", false),
+        ("ReplicaSet", "Always", false),
+    ] {
+        let (fake, id) = launched(Some(json!([])));
+        let mut of_job = pod("a", &format!("kwok-{id}"));
+        of_job["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "batch/v1", "kind": owner, "name": "j", "uid": "j"}]);
+        of_job["spec"]["restartPolicy"] = json!(policy);
+        fake.add_json::<PlayedPod>(of_job);
+        play(&fake, 30);
+        play(&fake, 39);
+        let status = || fake.object::<PlayedPod>("d/a").expect("there").status;
+        assert_eq!(status().phase, "Running", "{owner} {policy}");
+        play(&fake, 49);
+        assert_eq!(status().phase == "Succeeded", ends, "{owner} {policy}");
+        let ready = status().conditions.into_iter().find(|it| it.type_ == "Ready").expect("there");
+        assert_eq!(ready.status == "False", ends, "{owner} {policy}");
+        let main = status().container_statuses.remove(0).state;
+        assert_eq!((main.running.is_none(), main.terminated.is_some()), (ends, ends));
+        if ends {
+            let main = main.terminated.expect("has ended");
+            assert_eq!((main.exit_code, main.reason.as_str()), (0, "Completed"));
+            assert_eq!((main.started_at, main.finished_at), (Some(at(30)), Some(at(49))));
+        }
+        // Over: nothing is written any more.
+        let before = status();
+        play(&fake, 59);
+        assert!(!ends || status() == before);
+    }
 }
 
 #[test]
@@ -138,7 +191,7 @@ fn what_is_played_by_another_or_over_is_left() {
 
 #[test]
 fn steps_of_a_pod() {
-    let read = |value| serde_json::from_value::<Pod>(value).expect("a pod");
+    let read = |value| serde_json::from_value::<PlayedPod>(value).expect("a pod");
     let mut ended = pod("a", "n");
     ended["status"]["phase"] = json!("Succeeded");
     assert_eq!(player::step(&read(ended.clone()), at(0)), None);

@@ -20,7 +20,7 @@ use serde_json::Value;
 use spokeshave_model::{Settings, settings::SettingError};
 use spokeshave_ports::{Concern, Decision, Invocation, Journal};
 
-use spokeshave_aws::{SqsQueues, trace};
+use spokeshave_aws::{SqsQueues, meter, trace};
 
 use crate::{
     BatchAnswer, SqsBatch, SqsRecord, drain,
@@ -56,7 +56,12 @@ impl Startup {
         let telemetry = Telemetry::new(concern, cluster, Stdout);
         telemetry.install(&level);
         match settings {
-            Ok(settings) => Ok(Self { concern, settings, telemetry }),
+            Ok(settings) => {
+                if settings.call_metrics {
+                    meter::start();
+                }
+                Ok(Self { concern, settings, telemetry })
+            }
             Err(error) => {
                 let decision = Decision::new("refuse", "Settings", error.to_string())
                     .with("setting", error.name.as_str())
@@ -92,7 +97,7 @@ impl Startup {
                 };
                 let done = drain::drain(queues, &urls, self.concern, wait, has_time, one).await;
                 let answer = done.told(&cx);
-                self.telemetry.flush(Timestamp::now());
+                self.flush();
                 return Ok(answer);
             }
             let batch = match serde_json::from_value::<SqsBatch>(event.payload) {
@@ -124,7 +129,7 @@ impl Startup {
         self.telemetry.correlate(&correlation);
         trace::begin(&correlation, trace_id);
         let answer = answer(self.concern, batch, cx, handler).await;
-        self.telemetry.flush(Timestamp::now());
+        self.flush();
         answer
     }
 
@@ -174,10 +179,18 @@ impl Startup {
             if let Err(reason) = &outcome {
                 cx.decide(Decision::new("fail", "Event", reason.as_str()).as_error());
             }
-            self.telemetry.flush(Timestamp::now());
+            self.flush();
             outcome.map_err(Error::from)
         }))
         .await
+    }
+
+    /// Writes the metrics of the invocation, with those of its calls of AWS where they are asked for.
+    fn flush(&self) {
+        for metric in meter::take().iter().flat_map(meter::Measured::metrics) {
+            self.telemetry.metric(metric);
+        }
+        self.telemetry.flush(Timestamp::now());
     }
 
     fn begin(&self, context: &lambda_runtime::Context) -> Invocation<'_> {

@@ -113,6 +113,8 @@ pub struct Settings {
     pub kwok: String,
     /// Ours: gauges of every offering of the NodePools. CloudWatch takes a fee for each of the thousands of series.
     pub offering_metrics: bool,
+    /// Ours: calls of AWS by service and operation. CloudWatch takes a fee for each series.
+    pub call_metrics: bool,
     /// Ours: nodes of Auto Scaling groups are drained when a lifecycle hook holds their instance on its way out.
     pub lifecycle_hooks: bool,
     /// Ours: how often such a group hears that a drain still goes on; 30 s to 1 h.
@@ -150,6 +152,7 @@ impl Default for Settings {
             ec2_mode: "ec2".into(),
             kwok: String::new(),
             offering_metrics: false,
+            call_metrics: false,
             lifecycle_hooks: false,
             heartbeat_interval: SignedDuration::from_mins(5),
             heartbeat_until: SignedDuration::from_hours(48),
@@ -282,6 +285,7 @@ impl Settings {
             }
             "SPOKESHAVE_KWOK" => self.kwok = value.to_owned(),
             "SPOKESHAVE_OFFERING_METRICS" => self.offering_metrics = boolean()?,
+            "SPOKESHAVE_CALL_METRICS" => self.call_metrics = boolean()?,
             "SPOKESHAVE_LIFECYCLE_HOOKS" => self.lifecycle_hooks = boolean()?,
             "SPOKESHAVE_HEARTBEAT_INTERVAL" => self.heartbeat_interval = between(30, 3_600)?,
             "SPOKESHAVE_HEARTBEAT_UNTIL" => self.heartbeat_until = between(60, 172_800)?,

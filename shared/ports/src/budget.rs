@@ -49,19 +49,32 @@ pub struct Bucket {
     pub tokens: f64,
     /// When that was so. `None`: a new bucket, which is full.
     pub at: Option<Timestamp>,
+    /// Calls that were taken out and whose first request is still to be sent.
+    pub admitted: u32,
 }
 
 impl Bucket {
-    /// The bucket after a call at `now`; `None`: one call too many. A clock that goes back brings no tokens.
-    pub fn take(self, limit: Limit, now: Timestamp) -> Option<Self> {
-        let tokens = match self.at {
+    fn tokens(self, limit: Limit, now: Timestamp) -> f64 {
+        match self.at {
             None => limit.burst,
             Some(at) => {
                 let seconds = now.duration_since(at).as_secs_f64().max(0.0);
                 (self.tokens + seconds * limit.per_second).min(limit.burst)
             }
-        };
-        (tokens >= 1.0).then_some(Self { tokens: tokens - 1.0, at: Some(now) })
+        }
+    }
+
+    /// The bucket after a call at `now`; `None`: one call too many. A clock that goes back brings no tokens.
+    pub fn take(self, limit: Limit, now: Timestamp) -> Option<Self> {
+        let tokens = self.tokens(limit, now);
+        (tokens >= 1.0).then_some(Self { tokens: tokens - 1.0, at: Some(now), ..self })
+    }
+
+    /// The bucket after a request at `now` that nobody was asked for: another try, or another page. It may leave a debt, at
+    /// most as large as the bucket.
+    pub fn owe(self, limit: Limit, now: Timestamp) -> Self {
+        let tokens = (self.tokens(limit, now) - 1.0).max(-limit.burst);
+        Self { tokens, at: Some(now), ..self }
     }
 }
 
@@ -82,7 +95,7 @@ impl CallBudget {
         let bucket = buckets.entry(operation).or_default();
         match bucket.take(limit, now) {
             Some(left) => {
-                *bucket = left;
+                *bucket = Bucket { admitted: left.admitted.saturating_add(1), ..left };
                 Ok(())
             }
             None => {
@@ -93,6 +106,21 @@ impl CallBudget {
                 Err(AwsError { status: 0, ..AwsError::new("ec2", operation, USED_UP, &message) })
             }
         }
+    }
+}
+
+impl CallBudget {
+    /// Notes a request of `operation` that is sent at `now`. The first one of a call is paid for by [`CallBudget::take`];
+    /// what the client sends again, and pages after the first, come out of the same budget: they are sent whatever is left,
+    /// and the next call waits for longer.
+    pub fn sent(&self, operation: &str, now: Timestamp) {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        // An operation that nobody takes calls of has no budget.
+        let Some(bucket) = buckets.get_mut(operation) else { return };
+        *bucket = match bucket.admitted.checked_sub(1) {
+            Some(admitted) => Bucket { admitted, ..*bucket },
+            None => bucket.owe(limit(operation), now),
+        };
     }
 }
 
@@ -146,5 +174,36 @@ mod tests {
             "ec2:RunInstances: CallBudgetUsedUp: not sent: this environment has made its 5 calls, and 2 more a second"
         );
         assert_eq!(error.advice(), "it is tried again when the environment may make more calls");
+    }
+
+    #[test]
+    fn tries_and_pages_come_out_of_the_same_budget() {
+        let (start, budget) = (Timestamp::UNIX_EPOCH, CallBudget::default());
+        let later = |seconds| start + SignedDuration::from_secs(seconds);
+        let tokens = |budget: &CallBudget| {
+            let buckets = budget.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+            buckets["RunInstances"].tokens
+        };
+        budget.sent("RunInstances", start);
+        budget.take("RunInstances", start).expect("is full");
+        assert_eq!(tokens(&budget), 4.0);
+        budget.sent("RunInstances", start);
+        assert_eq!(tokens(&budget), 4.0, "the first request is the call");
+        for _ in 0..4 {
+            budget.sent("RunInstances", start);
+        }
+        assert_eq!(tokens(&budget), 0.0);
+        budget.take("RunInstances", start).expect_err("tries have used it up");
+        budget.sent("RunInstances", start);
+        assert_eq!(tokens(&budget), -1.0);
+        // Two a second: the debt first.
+        budget.take("RunInstances", start + SignedDuration::from_millis(999)).expect_err("owes");
+        budget.take("RunInstances", later(1)).expect("has one again");
+        // However many were sent, the debt has an end.
+        for _ in 0..100 {
+            budget.sent("RunInstances", later(1));
+        }
+        assert_eq!(tokens(&budget), -5.0);
+        budget.take("RunInstances", later(4)).expect("6 tokens in 3 s");
     }
 }

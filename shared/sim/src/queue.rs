@@ -25,7 +25,10 @@ pub struct Message {
 #[derive(Debug)]
 pub struct Queue {
     pub source: Source,
+    /// Changed by this queue alone: see [`Queue::add`].
     pub messages: BTreeMap<u64, Message>,
+    /// The same by when they are visible.
+    by_time: BTreeSet<(Timestamp, u64)>,
     /// Received and not yet deleted or visible again.
     pub in_flight: BTreeSet<u64>,
     pub dead: Vec<Message>,
@@ -38,6 +41,7 @@ impl Queue {
         Self {
             source,
             messages: BTreeMap::new(),
+            by_time: BTreeSet::new(),
             in_flight: BTreeSet::new(),
             dead: Vec::new(),
             running: 0,
@@ -46,7 +50,28 @@ impl Queue {
 
     /// When the next message that is hidden at `now` becomes visible, if there is one.
     pub fn next_visible(&self, now: Timestamp) -> Option<Timestamp> {
-        self.messages.values().map(|it| it.visible).filter(|it| *it > now).min()
+        self.by_time.range((now, u64::MAX)..).map(|it| it.0).find(|it| *it > now)
+    }
+
+    /// Adds a message.
+    pub fn add(&mut self, message: Message) {
+        self.by_time.insert((message.visible, message.id));
+        self.messages.insert(message.id, message);
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Message> {
+        let message = self.messages.remove(&id)?;
+        self.by_time.remove(&(message.visible, id));
+        Some(message)
+    }
+
+    /// Hides a message until `at`.
+    fn hide(&mut self, id: u64, at: Timestamp) -> Option<&mut Message> {
+        let message = self.messages.get_mut(&id)?;
+        self.by_time.remove(&(message.visible, id));
+        self.by_time.insert((at, id));
+        message.visible = at;
+        Some(message)
     }
 
     /// Whether as many invocations are under way as the queue may have.
@@ -95,11 +120,11 @@ impl Queue {
         let visibility = SignedDuration::from_secs(self.source.visibility() as i64);
         let mut batch = SqsBatch::default();
         for id in ids {
-            if let Some(message) = self.messages.get_mut(&id) {
+            let source = self.source;
+            if let Some(message) = self.hide(id, now + visibility) {
                 message.receives += 1;
-                message.visible = now + visibility;
+                batch.records.push(record(message, source));
                 self.in_flight.insert(id);
-                batch.records.push(record(message, self.source));
             }
         }
         self.running += 1;
@@ -110,7 +135,8 @@ impl Queue {
     fn set_aside(&mut self, ids: &[u64]) {
         for id in ids {
             self.in_flight.remove(id);
-            self.dead.extend(self.messages.remove(id));
+            let message = self.remove(*id);
+            self.dead.extend(message);
         }
     }
 
@@ -146,11 +172,9 @@ impl Queue {
             };
             self.in_flight.remove(&id);
             if again.contains(&position) {
-                if let Some(message) = self.messages.get_mut(&id) {
-                    message.visible = now + back_off;
-                }
+                self.hide(id, now + back_off);
             } else {
-                self.messages.remove(&id);
+                self.remove(id);
             }
         }
     }

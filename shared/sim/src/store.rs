@@ -66,12 +66,16 @@ struct Past {
 /// How far back a stale read may look.
 pub const STALENESS: SignedDuration = SignedDuration::from_secs(5);
 
+/// The objects of one kind.
+type Table<K> = BTreeMap<ObjectKey, Arc<K>>;
+
 /// All objects of the cluster.
 #[derive(Default)]
 pub struct Store {
     version: u64,
     uids: u64,
-    tables: HashMap<TypeId, BTreeMap<ObjectKey, AnyObject>>,
+    /// A [`Table`] for each kind.
+    tables: HashMap<TypeId, Box<dyn Any>>,
     pods_on: BTreeMap<String, BTreeSet<ObjectKey>>,
     past: VecDeque<Past>,
     log: VecDeque<Logged>,
@@ -82,15 +86,16 @@ pub struct Store {
 
 impl Store {
     pub fn get<K: Kind>(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.tables.get(&TypeId::of::<K>())?.get(key).cloned()?.downcast().ok()
+        self.table::<K>()?.get(key).cloned()
+    }
+
+    fn table<K: Kind>(&self) -> Option<&Table<K>> {
+        self.tables.get(&TypeId::of::<K>())?.downcast_ref()
     }
 
     /// All objects of a kind, by key.
     pub fn list<K: Kind>(&self) -> impl Iterator<Item = Arc<K>> + '_ {
-        self.tables
-            .get(&TypeId::of::<K>())
-            .into_iter()
-            .flat_map(|table| table.values().filter_map(|it| it.clone().downcast().ok()))
+        self.table::<K>().map(Table::values).unwrap_or_default().cloned()
     }
 
     /// The pods bound to a node, by key.
@@ -207,8 +212,12 @@ impl Store {
         {
             self.pods_on.entry(pod.spec.node_name.clone()).or_default().insert(key.clone());
         }
-        self.remember::<K>(key.clone(), old.map(|it| it as AnyObject), Some(any.clone()), now);
-        self.tables.entry(TypeId::of::<K>()).or_default().insert(key, any);
+        self.remember::<K>(key.clone(), old.map(|it| it as AnyObject), Some(any), now);
+        let table = self.tables.entry(TypeId::of::<K>());
+        let table = table.or_insert_with(|| Box::new(Table::<K>::new()));
+        if let Some(table) = table.downcast_mut::<Table<K>>() {
+            table.insert(key, new.clone());
+        }
         new
     }
 
@@ -217,7 +226,7 @@ impl Store {
         let old = self.get::<K>(key)?;
         self.version += 1;
         self.mutations += 1;
-        self.tables.get_mut(&TypeId::of::<K>())?.remove(key);
+        self.tables.get_mut(&TypeId::of::<K>())?.downcast_mut::<Table<K>>()?.remove(key);
         let any: AnyObject = old.clone();
         if let Some(pod) = any.downcast_ref::<Pod>()
             && let Some(pods) = self.pods_on.get_mut(&pod.spec.node_name)

@@ -337,7 +337,7 @@ impl Inner {
             };
             let Some(queue) = self.queues.get_mut(&to) else { return };
             let visible = message.visible;
-            queue.messages.insert(message.id, message);
+            queue.add(message);
             let window = SignedDuration::from_millis(20)
                 + SignedDuration::from_secs(queue.source.window as i64);
             self.poll_at(to, visible + window);

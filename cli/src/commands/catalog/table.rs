@@ -14,7 +14,10 @@ use base64::Engine;
 use flate2::read::GzDecoder;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use spokeshave_catalog::stored::{self, StoredCatalog};
+use spokeshave_catalog::{
+    Memo,
+    stored::{self, StoredCatalog},
+};
 use spokeshave_ports::{AwsError, Record, StateError, StateKey, StateTable, When};
 
 use crate::{
@@ -110,7 +113,7 @@ pub fn load(name: &str, region: &str, partition: &'static str) -> Result<StoredC
         Failure::new(format!("--table {name}: {problem}"))
             .fix("name the stack's state table, and its region with --region")
     };
-    match at_once(stored::load_catalog(&table, region)) {
+    match at_once(stored::load_catalog(&table, region, &Memo::new())) {
         Some(Ok(known)) if known.index.chunks > 0 || !known.catalog.fixed.is_empty() => Ok(known),
         Some(Ok(_)) => Err(failure(format!("it has no catalog of {region} yet"))),
         Some(Err(StateError::Aws(error))) => {

@@ -16,7 +16,7 @@ pub struct AutoScalingGroups {
 
 impl AutoScalingGroups {
     pub fn new(connection: &Connection) -> Self {
-        Self { client: Client::new(connection.config()) }
+        Self { client: counted!(aws_sdk_autoscaling, connection.config()) }
     }
 }
 

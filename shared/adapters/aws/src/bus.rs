@@ -26,7 +26,7 @@ pub struct EventBus {
 impl EventBus {
     /// `name` is the bus's name or ARN.
     pub fn new(connection: &Connection, name: &str) -> Self {
-        Self { client: Client::new(connection.config()), name: name.to_owned() }
+        Self { client: counted!(aws_sdk_eventbridge, connection.config()), name: name.to_owned() }
     }
 }
 

@@ -15,7 +15,7 @@ pub struct EksApi {
 
 impl EksApi {
     pub fn new(connection: &Connection) -> Self {
-        Self { client: Client::new(connection.config()) }
+        Self { client: counted!(aws_sdk_eks, connection.config()) }
     }
 }
 

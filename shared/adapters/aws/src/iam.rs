@@ -25,7 +25,7 @@ pub struct IamApi {
 
 impl IamApi {
     pub fn new(connection: &Connection) -> Self {
-        Self { client: Client::new(connection.config()) }
+        Self { client: counted!(aws_sdk_iam, connection.config()) }
     }
 }
 

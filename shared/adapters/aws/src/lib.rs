@@ -5,11 +5,22 @@
 //! here. Read [`Connection`] first. Nothing here decides anything: every call is one port call, with pages read to the
 //! end, retries, and errors told apart by code.
 
+/// A client whose calls are counted.
+#[macro_export]
+macro_rules! counted {
+    ($sdk:ident, $config:expr) => {
+        $sdk::Client::from_conf(
+            $sdk::config::Builder::from($config).interceptor($crate::meter::Meter).build(),
+        )
+    };
+}
+
 pub mod auto_scaling;
 pub mod bus;
 pub mod eks;
 pub mod error;
 pub mod iam;
+pub mod meter;
 pub mod pricing;
 pub mod queues;
 #[cfg(test)]

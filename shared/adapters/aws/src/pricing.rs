@@ -22,7 +22,7 @@ pub struct PriceList {
 impl PriceList {
     /// `region` is the region whose prices will be asked for.
     pub fn new(connection: &Connection, region: &str) -> Self {
-        Self { client: Client::new(&connection.in_region(endpoint_region(region))) }
+        Self { client: counted!(aws_sdk_pricing, &connection.in_region(endpoint_region(region))) }
     }
 
     async fn query(

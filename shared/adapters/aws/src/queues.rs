@@ -75,7 +75,7 @@ pub struct SqsQueues {
 
 impl SqsQueues {
     pub fn new(connection: &Connection, urls: QueueUrls) -> Self {
-        Self { client: Client::new(connection.config()), urls }
+        Self { client: counted!(aws_sdk_sqs, connection.config()), urls }
     }
 
     /// Puts a due wake-up of a solver on its FIFO queue. `message_id` is the wake-up's own id: it makes a repeat of this

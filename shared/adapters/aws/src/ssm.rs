@@ -16,7 +16,7 @@ pub struct ParameterStore {
 
 impl ParameterStore {
     pub fn new(connection: &Connection) -> Self {
-        Self { client: Client::new(connection.config()) }
+        Self { client: counted!(aws_sdk_ssm, connection.config()) }
     }
 }
 

@@ -40,7 +40,7 @@ pub struct DynamoTable {
 impl DynamoTable {
     /// `name` is the table's name or ARN.
     pub fn new(connection: &Connection, name: &str) -> Self {
-        Self { client: Client::new(connection.config()), name: name.to_owned() }
+        Self { client: counted!(aws_sdk_dynamodb, connection.config()), name: name.to_owned() }
     }
 }
 

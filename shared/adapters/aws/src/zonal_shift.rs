@@ -19,7 +19,7 @@ pub struct RecoveryController {
 
 impl RecoveryController {
     pub fn new(connection: &Connection) -> Self {
-        Self { client: Client::new(connection.config()) }
+        Self { client: counted!(aws_sdk_arczonalshift, connection.config()) }
     }
 }
 
@@ -74,6 +74,18 @@ mod tests {
             "GET https://arc-zonal-shift.us-west-2.amazonaws.com/managedresources/{encoded}"
         );
         assert_eq!(replay.requests(), [url]);
+    }
+
+    #[tokio::test] // aws-nodeclass 21, case 6
+    async fn a_sample_of_arc_is_read() {
+        let sample = include_str!("../samples/managed-resource.json");
+        let replay = Replay::of([(200, sample)]);
+        let controller = RecoveryController::new(&replay.connection());
+        let shifts = controller.zonal_shifts(ARN).await.expect("read");
+        let applied = shifts.iter().filter(|it| it.applied_status == "APPLIED");
+        let zones: Vec<&str> = applied.map(|it| it.away_from.as_str()).collect();
+        assert_eq!(zones, ["euw1-az1"]);
+        assert!(shifts.iter().all(|it| it.expires_at.is_some()), "{shifts:?}");
     }
 
     #[tokio::test]

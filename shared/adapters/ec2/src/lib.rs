@@ -17,8 +17,17 @@ use aws_sdk_ec2::{
         LocationType, ResourceType,
     },
 };
+use aws_smithy_runtime_api::{
+    box_error::BoxError,
+    client::{
+        interceptors::{Intercept, context::BeforeTransmitInterceptorContextRef},
+        orchestrator::Metadata,
+        runtime_components::RuntimeComponents,
+    },
+};
+use aws_smithy_types::config_bag::ConfigBag;
 use jiff::Timestamp;
-use spokeshave_aws::{Call, Connection};
+use spokeshave_aws::{Call, Connection, meter::Meter};
 use spokeshave_model::InstanceId;
 use spokeshave_ports::{
     AwsError, Ec2, batches,
@@ -48,10 +57,18 @@ pub struct Ec2Api {
 
 impl Ec2Api {
     pub fn new(connection: &Connection) -> Self {
-        Self { client: Client::new(connection.config()), budget: CallBudget::default() }
+        Self::of(aws_sdk_ec2::config::Builder::from(connection.config()))
     }
 
-    /// Takes a call out of the budget of its operation. What the SDK sends again of it is bounded by the SDK.
+    /// A client whose calls are counted, and whose requests come out of its budget.
+    fn of(config: aws_sdk_ec2::config::Builder) -> Self {
+        let budget = CallBudget::default();
+        let config = config.interceptor(Meter).interceptor(Requests(budget.clone()));
+        Self { client: Client::from_conf(config.build()), budget }
+    }
+
+    /// Takes a call out of the budget of its operation. What the SDK sends besides its first request is noted by
+    /// [`Requests`].
     fn enter(&self, call: Call) -> Result<(), AwsError> {
         self.budget.take(call.1, Timestamp::now())
     }
@@ -76,6 +93,28 @@ impl Ec2Api {
             found.push(answers::instance_status(item.map_err(|it| CALL.failed(it))?));
         }
         Ok(found)
+    }
+}
+
+/// Notes every request that is sent, tries and pages included, in the budget of its operation.
+#[derive(Debug)]
+struct Requests(CallBudget);
+
+impl Intercept for Requests {
+    fn name(&self) -> &'static str {
+        "Requests"
+    }
+
+    fn read_before_attempt(
+        &self,
+        _: &BeforeTransmitInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        bag: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if let Some(call) = bag.load::<Metadata>() {
+            self.0.sent(call.name(), Timestamp::now());
+        }
+        Ok(())
     }
 }
 

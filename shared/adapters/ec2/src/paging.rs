@@ -6,7 +6,7 @@ use std::{
 };
 
 use aws_sdk_ec2::{
-    Client, Config,
+    Config,
     config::{
         BehaviorVersion, Credentials, Region,
         http::{HttpRequest, HttpResponse},
@@ -18,7 +18,7 @@ use aws_smithy_runtime_api::{
 };
 use aws_smithy_types::body::SdkBody;
 use spokeshave_model::InstanceId;
-use spokeshave_ports::{Ec2, budget::CallBudget};
+use spokeshave_ports::Ec2;
 
 use crate::Ec2Api;
 
@@ -43,9 +43,8 @@ impl Answers {
             .behavior_version(BehaviorVersion::latest())
             .region(Region::from_static("us-west-2"))
             .credentials_provider(Credentials::new("AKIDEXAMPLE", "secret", None, None, "test"))
-            .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(answers.clone())))
-            .build();
-        Ec2Api { client: Client::from_conf(config), budget: CallBudget::default() }
+            .http_client(http_client_fn(move |_, _| SharedHttpConnector::new(answers.clone())));
+        Ec2Api::of(config)
     }
 }
 
@@ -117,4 +116,19 @@ async fn a_call_beyond_the_budget_is_not_sent() {
     assert_eq!(answers.left(), refused);
     assert!(refused <= 10, "{refused}");
     assert!(ec2.budget.take("CreateFleet", jiff::Timestamp::now()).is_ok(), "each its own");
+}
+
+#[tokio::test] // Every page is a request, and the budget counts requests.
+async fn pages_come_out_of_the_budget() {
+    let page = |n: usize| {
+        let next = format!("page-{n}");
+        types(n, 1, (n < 249).then_some(next.as_str()))
+    };
+    let answers = Answers::of((0..250).map(page).collect());
+    let ec2 = answers.ec2();
+    let found = ec2.describe_instance_types().await.expect("a call that began is ended");
+    assert_eq!((found.len(), answers.left()), (250, 0));
+    // A hundred are granted at once: the rest is a debt, which five seconds pay back.
+    let refused = ec2.describe_instance_types().await.expect_err("waits for its budget");
+    assert!(refused.is_throttled(), "{refused}");
 }

@@ -165,6 +165,12 @@ pub const ALL: &[Described] = &[
         "Price and availability of every offering of the NodePools as gauges: CloudWatch takes a fee for each of thousands of series",
     ),
     described(
+        "SPOKESHAVE_CALL_METRICS",
+        "false",
+        "CallMetrics",
+        "How many calls of AWS are made, how often each is tried, how long it takes and how it ends, by service and operation: CloudWatch takes a fee for each series",
+    ),
+    described(
         "SPOKESHAVE_LIFECYCLE_HOOKS",
         "false",
         "LifecycleHooks",
