@@ -484,8 +484,20 @@ fn claims_that_cannot_be_used() {
         from_value(json!({"metadata": {"name": "v", "namespace": "default"},
         "spec": {"volumeName": "pv"}}))
         .expect("a claim");
+    let going = |fields: Value| {
+        over(fields, json!({"metadata": {"deletionTimestamp": "2026-03-01T11:59:00Z"}}))
+    };
+    let leaving: PersistentVolumeClaim = from_value(going(
+        json!({"metadata": {"name": "v", "namespace": "default"}, "spec": {"storageClassName": "sc"}}),
+    ))
+    .expect("a claim");
+    let leaving_volume: PersistentVolume =
+        from_value(going(json!({"metadata": {"name": "pv"}, "spec": {"csi": {"driver": "d"}}})))
+            .expect("a volume");
     for objects in [
         vec![],
+        vec![Arc::new(leaving).into(), sc("WaitForFirstConsumer")],
+        vec![claim("v", json!({"volumeName": "pv"}), json!({})), Arc::new(leaving_volume).into()],
         vec![unbound(), sc("Immediate")],
         vec![unbound()],
         vec![claim("v", json!({}), json!({}))],
