@@ -142,7 +142,9 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
 
     async fn look_at(&self, world: &World, turn: &Turn) -> Result<(), Trouble> {
         self.executor().clean_up(&world.view).await?;
-        if world.view.unlaunched().next().is_some() {
+        let launching = &world.view.launching;
+        // Of a claim without a pool nobody knows whose pods it is for.
+        if launching.contains("") {
             return self.wake(self.cx.now + INCOMPLETE).await;
         }
         let validating = world.commands.iter().find(|(it, _)| it.stage == Stage::Validating);
@@ -150,6 +152,9 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
         if let Some((stored, version)) = validating {
             if let Some(due) = stored.due.filter(|due| self.cx.now < *due) {
                 return self.wake(due).await;
+            }
+            if stored.command.pools().iter().any(|it| launching.contains(*it)) {
+                return self.wake(self.cx.now + INCOMPLETE).await;
             }
             match self.validate(world, stored, *version, turn).await? {
                 Some(next) => first = next,
@@ -315,6 +320,10 @@ impl<C: Cluster, S: StateTable, Q: Queues> Pass<'_, C, S, Q> {
         }
         if outcome.unfinished {
             return self.wake(self.cx.now + INCOMPLETE).await;
+        }
+        if !world.view.launching.is_empty() {
+            let soon = if outcome.had_candidates { IDLE } else { INCOMPLETE };
+            return self.wake(self.cx.now + soon).await;
         }
         match self.next_due(&world.view, outcome.constrained) {
             Some(due) => self.wake(due).await,

@@ -259,6 +259,27 @@ fn nothing_starts_while_a_claim_is_being_launched() {
     assert_eq!((stages(&world), wakes(&world)), (vec![], vec![1]));
 }
 
+#[test] // lifecycle 13: a launch holds the nodes of its own pool alone
+fn a_claim_that_is_being_launched_holds_its_pool() {
+    for (pool, expected) in [("p", (0, vec![1])), ("other", (1, vec![15]))] {
+        let world = world(json!({}));
+        add_node(&world, "n", "m5.4xlarge", &json!({}));
+        world.add_json::<NodeClaim>(json!({"metadata": {"name": "new", "uid": "u", "labels": {labels::NODEPOOL: pool}},
+            "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}));
+        run(&world, 0);
+        assert_eq!((stages(&world).len(), wakes(&world)), expected, "{pool}");
+        // A command that has waited is not judged while its own pool is launching, and is not lost.
+        world.add_json::<NodeClaim>(json!({"metadata": {"name": "new", "uid": "u", "labels": {labels::NODEPOOL: "p"}},
+            "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}));
+        run(&world, 15);
+        assert_eq!(
+            (stages(&world).len(), writes(&world), wakes(&world)),
+            (expected.0, vec![], vec![1]),
+            "{pool}"
+        );
+    }
+}
+
 #[test] // lifecycle 17: never against a budget
 fn a_closed_budget_holds_everything() {
     let world = world(json!({"spec": {"disruption": {"budgets": [{"nodes": "0"}]}}}));

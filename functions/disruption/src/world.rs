@@ -112,6 +112,7 @@ pub async fn read(
         note_nomination(node, &nominated);
     }
     view.drift_held = drift_held;
+    view.launching = view.unlaunched().map(|it| it.pool().to_owned()).collect();
     let marked = marked_names(&view);
     for name in &marked {
         cache.view.mark_for_deletion(name);

@@ -242,6 +242,10 @@ pub struct View {
     pub pdbs: Vec<Arc<PodDisruptionBudget>>,
     /// Pools whose drifted nodes are left alone until a moment, since their replacements failed.
     pub drift_held: BTreeMap<String, Timestamp>,
+    /// Pools that have claims which are being launched: what those will hold is not known, and nodes of these pools stay.
+    ///
+    /// DIFFERENCE: in Karpenter one such claim anywhere holds all disruption.
+    pub launching: BTreeSet<String>,
 }
 
 impl View {
@@ -268,6 +272,7 @@ impl View {
                 .collect(),
             pdbs: cluster.budgets.values().cloned().collect(),
             drift_held: BTreeMap::new(),
+            launching: BTreeSet::new(),
         }
     }
 

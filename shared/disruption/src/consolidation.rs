@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use spokeshave_model::{
-    CapacityType, InstanceType, NodeClaim, NodeSelectorRequirement, Operator, Requirement, labels,
+    CapacityType, InstanceType, NodeClaim, NodeSelectorRequirement, Operator, Requirement,
+    Requirements, labels,
 };
 
 use crate::{
@@ -51,7 +52,6 @@ pub fn decide(
         }
     };
     let price: f64 = candidates.iter().map(|it| it.price).sum();
-    let mut claim = claim.clone();
     let allows = |claim: &NewClaim, capacity_type: CapacityType| {
         claim
             .requirements
@@ -59,14 +59,16 @@ pub fn decide(
             .is_none_or(|it| it.has(capacity_type.as_str()))
     };
     let all_spot = candidates.iter().all(|it| it.capacity_type == Some(CapacityType::Spot));
-    if all_spot && allows(&claim, CapacityType::Spot) {
+    if all_spot && allows(claim, CapacityType::Spot) {
         return spot_to_spot(candidates.len(), claim, price, spot_to_spot_enabled);
     }
-    if let Some(why) = keep_cheaper(&mut claim, price) {
-        return Decision::Keep(why);
-    }
+    let mut instance_types = match cheaper(&claim.requirements, &claim.instance_types, price) {
+        Ok(left) => left,
+        Err(why) => return Decision::Keep(why),
+    };
     // Few are left by now, mostly none.
-    sort_by_price(&mut claim.instance_types, &claim.requirements);
+    sort_by_price(&mut instance_types, &claim.requirements);
+    let mut claim = NewClaim { instance_types, ..claim.like() };
     // The price test counted on spot; falling back to on-demand could be dearer than what is replaced.
     // DIFFERENCE: where no type that is left can be bought as spot, on-demand is what was priced, and what stays;
     // Karpenter would order spot in vain.
@@ -86,49 +88,61 @@ pub fn decide(
     Decision::Replace(Box::new(claim))
 }
 
-fn spot_to_spot(n_candidates: usize, mut claim: NewClaim, price: f64, enabled: bool) -> Decision {
+fn spot_to_spot(n_candidates: usize, claim: &NewClaim, price: f64, enabled: bool) -> Decision {
     if !enabled {
         return Decision::Keep(
             "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
                 .into(),
         );
     }
-    restrict_to(&mut claim, CapacityType::Spot);
-    {
-        let filter = OfferingFilter::new(&claim.requirements);
-        claim.instance_types.retain(|it| cheapest(it, &filter).is_some());
-    }
-    sort_by_price(&mut claim.instance_types, &claim.requirements);
-    if let Some(why) = keep_cheaper(&mut claim, price) {
-        return Decision::Keep(why);
-    }
+    let mut replacement = claim.like();
+    restrict_to(&mut replacement, CapacityType::Spot);
+    let mut left = match cheaper(&replacement.requirements, &claim.instance_types, price) {
+        Ok(left) => left,
+        Err(why) => return Decision::Keep(why),
+    };
+    sort_by_price(&mut left, &replacement.requirements);
+    replacement.instance_types = left;
     if n_candidates > 1 {
-        return Decision::Replace(Box::new(claim));
+        return Decision::Replace(Box::new(replacement));
     }
-    let n = claim.instance_types.len();
+    let n = replacement.instance_types.len();
     if n < SPOT_TO_SPOT_MIN_TYPES {
         return Decision::Keep(format!(
             "SpotToSpotConsolidation requires {SPOT_TO_SPOT_MIN_TYPES} cheaper instance type options than the current candidate to consolidate, got {n}"
         ));
     }
     // Without the cut the launch could end outside the cheapest and be consolidated again and again.
-    let needed = needed_for_min_values(&claim.instance_types, &claim.requirements).unwrap_or(n);
-    claim.instance_types.truncate(SPOT_TO_SPOT_MIN_TYPES.max(needed));
-    Decision::Replace(Box::new(claim))
+    let needed =
+        needed_for_min_values(&replacement.instance_types, &replacement.requirements).unwrap_or(n);
+    replacement.instance_types.truncate(SPOT_TO_SPOT_MIN_TYPES.max(needed));
+    Decision::Replace(Box::new(replacement))
 }
 
-/// Keeps the types whose worst launch price is below `price`; says why when that leaves too few.
-fn keep_cheaper(claim: &mut NewClaim, price: f64) -> Option<String> {
-    {
-        let filter = OfferingFilter::new(&claim.requirements);
-        claim.instance_types.retain(|it| worst_launch_price(it, &filter) < price);
+/// The types whose worst launch price is below `price` (those that cannot be bought have none); why not, when that leaves
+/// too few.
+fn cheaper(
+    requirements: &Requirements,
+    types: &[Arc<InstanceType>],
+    price: f64,
+) -> Result<Vec<Arc<InstanceType>>, String> {
+    let filter = OfferingFilter::new(requirements);
+    // Most types are dearer however they are bought: nobody has to ask what the requirements allow.
+    let may_be = |it: &InstanceType| {
+        it.offerings.iter().any(|it| it.price.is_some_and(|offered| offered < price))
+    };
+    let left: Vec<Arc<InstanceType>> = types
+        .iter()
+        .filter(|it| may_be(it) && worst_launch_price(it, &filter) < price)
+        .cloned()
+        .collect();
+    if left.is_empty() {
+        return Err("Can't replace with a cheaper node".into());
     }
-    if claim.instance_types.is_empty() {
-        return Some("Can't replace with a cheaper node".into());
+    match needed_for_min_values(&left, requirements) {
+        Ok(_) => Ok(left),
+        Err(keys) => Err(format!("Filtering by price: {}", min_values_error(&keys))),
     }
-    needed_for_min_values(&claim.instance_types, &claim.requirements)
-        .err()
-        .map(|keys| format!("Filtering by price: {}", min_values_error(&keys)))
 }
 
 fn restrict_to(claim: &mut NewClaim, capacity_type: CapacityType) {
@@ -204,7 +218,7 @@ pub fn replacement(new: &NewClaim) -> Replacement {
         .collect();
     capacity_types.sort_unstable_by_key(|it| it.as_str());
     capacity_types.dedup();
-    let mut claim = new.claim.clone();
+    let mut claim = new.claim.made();
     set_lists(&mut claim, &new.instance_types, &capacity_types);
     Replacement {
         pool: new.pool.clone(),

@@ -17,11 +17,13 @@ use crate::{
     costs::{bystander_cost, node_price, reschedule_cost},
 };
 
-/// Why a node cannot be disrupted. Its text is the event's; the first two have none in Karpenter and are not published.
+/// Why a node cannot be disrupted. Its text is the event's; the first three have none in Karpenter and are not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocker {
     InCommand,
     Foreign,
+    /// Claims of its pool are being launched.
+    Launching(String),
     WithoutNode,
     NotInitialized,
     Marked,
@@ -38,7 +40,7 @@ pub enum Blocker {
 impl Blocker {
     /// Whether an event tells users about it.
     pub fn is_published(&self) -> bool {
-        !matches!(self, Self::InCommand | Self::Foreign)
+        !matches!(self, Self::InCommand | Self::Foreign | Self::Launching(_))
     }
 
     /// Whether a deadline for draining (`terminationGracePeriod`) lifts it for drift.
@@ -53,6 +55,9 @@ impl fmt::Display for Blocker {
             Self::InCommand => f.write_str("Node is part of a running disruption command"),
             Self::Foreign => {
                 f.write_str("Node isn't managed by a NodeClaim of this cluster's NodePools")
+            }
+            Self::Launching(pool) => {
+                write!(f, "NodePool \"{pool}\" has claims that are being launched")
             }
             Self::WithoutNode => f.write_str("Nodeclaim does not have an associated node"),
             Self::NotInitialized => f.write_str("Node isn't initialized"),
@@ -169,6 +174,9 @@ fn blocker(view: &View, pdbs: &PodDisruptionBudgets<'_>, node: &StateNode) -> Op
     }
     if node.claim.is_none() {
         return Some(Blocker::Foreign);
+    }
+    if view.launching.contains(node.pool()) {
+        return Some(Blocker::Launching(node.pool().to_owned()));
     }
     if node.node.is_none() {
         return Some(Blocker::WithoutNode);

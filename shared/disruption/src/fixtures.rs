@@ -189,6 +189,7 @@ pub fn view(pools: Vec<Pool>, mut nodes: Vec<StateNode>) -> View {
         pools: pools.into_iter().map(|it| (it.name().to_owned(), it)).collect(),
         pdbs: Vec::new(),
         drift_held: BTreeMap::new(),
+        launching: Default::default(),
     }
 }
 
@@ -235,7 +236,7 @@ pub fn new_claim(pool: &str, types: &[Arc<InstanceType>], capacity_types: &[&str
         pool: pool.into(),
         requirements,
         instance_types: types.to_vec(),
-        claim: NodeClaim::default(),
+        ..NewClaim::default()
     }
 }
 

@@ -24,6 +24,7 @@ pub mod object_gauges;
 pub mod pass;
 pub mod pricing;
 pub mod scheduler;
+pub mod seed;
 pub mod settled;
 pub mod simulation;
 pub mod statics;

@@ -2,7 +2,6 @@
 
 use std::{cell::OnceCell, collections::BTreeSet, sync::Arc};
 
-use jiff::Timestamp;
 use spokeshave_model::{
     Kind, ObjectKey, Operator, Requirement, core::Pod, labels, pod_classes::PodDisruptionBudgets,
 };
@@ -15,8 +14,11 @@ use crate::{
     cluster::{StateNode, View},
     command::Placement,
     eligibility::pods_to_place,
+    seed::Seed,
     settled::{MOST_PLACED_ANEW, Settled},
-    simulation::{NewClaim, Purpose, Simulation, SimulationError, Simulator, Unplaced},
+    simulation::{
+        ClaimObject, NewClaim, Purpose, Simulation, SimulationError, Simulator, Unplaced,
+    },
 };
 
 /// Where a pass keeps the places of the pods that wait, for all its simulations; filled when there are many of them.
@@ -204,7 +206,9 @@ pub fn template(view: &View, pool: &str) -> Option<NewClaim> {
     seed.add(pool);
     Some(NewClaim {
         pool: pool.to_owned(),
-        claim: claim_of_pool(&it.nodepool, &it.hash, |from, to| seed.draw(from, to)),
+        claim: ClaimObject::Made(Box::new(claim_of_pool(&it.nodepool, &it.hash, |from, to| {
+            seed.draw(from, to)
+        }))),
         ..NewClaim::default()
     })
 }
@@ -324,14 +328,14 @@ impl<'a> Scheduler<'a> {
             })
             .collect();
         let mut new_claims: Vec<NewClaim> =
-            solution.new_claims.iter().map(|it| new_claim(it, &mut seed)).collect();
+            solution.new_claims.into_iter().map(|it| new_claim(it, &mut seed)).collect();
         new_claims.resize_with(new_claims.len() + solution.untold_claims, NewClaim::default);
         Ok(Simulation { new_claims, unplaced, placements })
     }
 }
 
 /// The claim with the capacity types that it can have, as the object will list them.
-fn new_claim(planned: &PlannedClaim, seed: &mut Seed) -> NewClaim {
+fn new_claim(planned: PlannedClaim, seed: &mut Seed) -> NewClaim {
     let mut requirements = planned.requirements.clone();
     let offered = &planned.capacity_types;
     if !offered.is_empty() {
@@ -341,37 +345,10 @@ fn new_claim(planned: &PlannedClaim, seed: &mut Seed) -> NewClaim {
             offered.iter().map(|it| it.as_str()),
         ));
     }
-    NewClaim {
-        pool: planned.nodepool.name().to_owned(),
-        requirements,
-        instance_types: planned.instance_types.clone(),
-        claim: planned.to_node_claim(|from, to| seed.draw(from, to)),
-    }
-}
-
-/// Numbers for labels that only have to exist: the same for the same nodes at the same time.
-struct Seed(u64);
-
-impl Seed {
-    fn new(now: Timestamp) -> Self {
-        Self(now.as_second().unsigned_abs() ^ 0x9e37_79b9_7f4a_7c15)
-    }
-
-    fn add(&mut self, text: &str) {
-        for byte in text.bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    fn draw(&mut self, from: i64, to: i64) -> i64 {
-        // SplitMix64: short, and good enough for labels.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut it = self.0;
-        it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        it ^= it >> 31;
-        let span = i128::from(to) - i128::from(from) + 1;
-        let offset = i128::from(it).rem_euclid(span.max(1));
-        i64::try_from(i128::from(from) + offset).unwrap_or(from)
-    }
+    let instance_types = planned.instance_types.clone();
+    let pool = planned.nodepool.name().to_owned();
+    let claim = ClaimObject::Planned(Arc::new(planned), seed.clone());
+    // The next claim draws other numbers.
+    seed.add(&pool);
+    NewClaim { pool, requirements, instance_types, claim }
 }

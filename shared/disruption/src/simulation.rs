@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use spokeshave_model::{InstanceType, NodeClaim, Requirements};
+use spokeshave_scheduling::PlannedClaim;
 
-use crate::command::{MOST_PENDING, Pending, Placement};
+use crate::{
+    command::{MOST_PENDING, Pending, Placement},
+    seed::Seed,
+};
 
 /// Which rules a simulation follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +16,38 @@ pub enum Purpose {
     Drift,
     /// Nodes that were filled a moment ago take no moved pods.
     Consolidation,
+}
+
+/// The object of a claim, made when it is asked for: most simulations come to nothing.
+#[derive(Clone, Debug)]
+pub enum ClaimObject {
+    Made(Box<NodeClaim>),
+    /// And what is drawn from for labels that only have to exist.
+    Planned(Arc<PlannedClaim>, Seed),
+}
+
+impl ClaimObject {
+    pub fn made(&self) -> NodeClaim {
+        match self {
+            Self::Made(claim) => NodeClaim::clone(claim),
+            Self::Planned(planned, seed) => {
+                let mut seed = seed.clone();
+                planned.to_node_claim(|from, to| seed.draw(from, to))
+            }
+        }
+    }
+}
+
+impl Default for ClaimObject {
+    fn default() -> Self {
+        Self::Made(Box::default())
+    }
+}
+
+impl PartialEq for ClaimObject {
+    fn eq(&self, other: &Self) -> bool {
+        self.made() == other.made()
+    }
 }
 
 /// A claim that would have to be made.
@@ -23,7 +59,19 @@ pub struct NewClaim {
     pub instance_types: Vec<Arc<InstanceType>>,
     /// The object that would be created; the requirements of instance type and capacity type are written anew
     /// from the fields above when the list has been filtered.
-    pub claim: NodeClaim,
+    pub claim: ClaimObject,
+}
+
+impl NewClaim {
+    /// The same without types.
+    pub(crate) fn like(&self) -> Self {
+        Self {
+            pool: self.pool.clone(),
+            requirements: self.requirements.clone(),
+            instance_types: Vec::new(),
+            claim: self.claim.clone(),
+        }
+    }
 }
 
 /// A pod that found no place.

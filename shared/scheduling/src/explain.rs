@@ -262,7 +262,7 @@ impl Run<'_, '_> {
             self.shapes[shape] = saved.clone();
         }
         if !saved.places.is_empty() {
-            self.shapes[shape].places.clear();
+            Arc::make_mut(&mut self.shapes[shape].wish).places.clear();
             if self.takes_new(template, shape) {
                 remedies.push("if its volumes were where the pool makes nodes".to_owned());
             }

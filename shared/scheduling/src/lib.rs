@@ -35,15 +35,16 @@ mod topology;
 mod trial;
 mod view;
 mod volumes;
+mod wishes;
 
 pub use explain::START_UP_HINT;
 pub use options::Options;
 pub use planner::{Batch, Planner, PoolInput, Prepared, ReservedMode, solve, usage_by_pool};
 pub use report::{ALL_FILTERED, MAX_INSTANCE_TYPES, MIN_VALUES_AFTER_CUT, NO_POOLS};
-pub use run::{DRA_REFUSAL, DRA_UNRESOLVED};
 pub use shortage::{Hold, Holds};
 pub use solution::{
     Cheapest, ExistingPlacement, PlannedClaim, Reason, Solution, allows, any, claim_of_pool,
 };
 pub use templates::Skipped;
 pub use view::{Change, ClusterView, Kept, NodePods, Object, Objects, StateNode};
+pub use wishes::{DRA_REFUSAL, DRA_UNRESOLVED};

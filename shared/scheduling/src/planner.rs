@@ -27,9 +27,10 @@ use crate::{
     shortage::Holds,
     solution::Solution,
     templates::{Priced, Skipped, Template},
-    topology::Bases,
+    topology::{Bases, Shared},
     view::ClusterView,
     volumes,
+    wishes::Wishes,
 };
 
 /// A NodePool and what it can buy.
@@ -111,6 +112,9 @@ pub struct Planner<'a> {
     /// What topology has counted, for the next solve.
     pub(crate) bases: Bases,
     pub(crate) repellers: Repellers,
+    pub(crate) wishes: Wishes,
+    /// Fingerprints of pods whose keys rows answer questions about.
+    looked_at: FxHashSet<u64>,
     /// Types by price for what claims have become: template, requirements and reservations.
     pub(crate) price_orders: FxHashMap<(usize, SetId, Vec<usize>), Arc<Vec<Priced>>>,
     /// Rows whose pods hold one of these ports.
@@ -207,6 +211,8 @@ impl<'a> Planner<'a> {
             holding_rows: Bits::default(),
             bases: Bases::default(),
             repellers: Repellers::default(),
+            wishes: Wishes::default(),
+            looked_at: FxHashSet::default(),
             price_orders: FxHashMap::default(),
             port_holders: FxHashMap::default(),
             measured: 0,
@@ -228,18 +234,30 @@ impl<'a> Planner<'a> {
         self.prepare(batch).finish(keep_going)
     }
 
+    /// What the groups of all solves have in common.
+    pub(crate) fn shared(&mut self) -> Shared<'_, 'a> {
+        Shared {
+            bases: &mut self.bases,
+            repellers: &mut self.repellers,
+            view: self.view,
+            rows: &self.rows,
+            sets: &mut self.sets,
+            domains: &mut self.domains,
+        }
+    }
+
     /// The set-up of a solve: shapes, topology, what is left on nodes.
     pub fn prepare(&mut self, batch: &Batch) -> Prepared<'_, 'a> {
         Prepared(Run::new(self, batch))
     }
 
     /// Rows answer questions about every key that `pods` or daemons ask about.
-    pub(crate) fn look_at(&mut self, pods: &[Arc<Pod>]) {
+    /// `originals` are the same pods as the batch has them.
+    pub(crate) fn look_at(&mut self, pods: &[Arc<Pod>], originals: &[Arc<Pod>]) {
         let mut keys: BTreeSet<String> = BTreeSet::new();
-        let mut seen: FxHashSet<u64> = FxHashSet::default();
-        for pod in pods {
+        for (pod, original) in pods.iter().zip(originals) {
             // Pods with equal fingerprints ask about the same keys as far as nearly all go; preferences are not in it.
-            if seen.insert(shapes::fingerprint(pod))
+            if self.looked_at.insert(shapes::fingerprint(pod))
                 || !pod.spec.affinity.node_affinity.preferred.is_empty()
             {
                 shapes::keys_of(pod, |key| {
@@ -248,8 +266,10 @@ impl<'a> Planner<'a> {
                     }
                 });
             }
-            for place in volumes::alternatives(pod, self.view) {
-                keys.extend(place.keys().map(str::to_owned));
+            if volumes::has_claims(pod) && !self.wishes.knows(original) {
+                for place in volumes::alternatives(pod, self.view) {
+                    keys.extend(place.keys().map(str::to_owned));
+                }
             }
         }
         for constraint in &self.options.default_spread {
@@ -260,7 +280,9 @@ impl<'a> Planner<'a> {
         }
         self.repellers.make(self.view, &self.rows, &mut self.sets);
         keys.extend(self.repellers.keys.iter().cloned());
-        self.rows.look_at(keys, &mut self.sets);
+        if self.rows.look_at(keys, &mut self.sets) {
+            self.wishes.forget_rows();
+        }
         if self.measured == 0 {
             self.measure();
             self.measured = 1;

@@ -143,8 +143,12 @@ impl Rows {
         !self.classes.is_empty() && self.keys.iter().any(|it| it == key)
     }
 
-    /// Makes sure that the rows' sets answer questions about these keys.
-    pub(crate) fn look_at(&mut self, keys: impl IntoIterator<Item = String>, sets: &mut Sets) {
+    /// Makes sure that the rows' sets answer questions about these keys; whether their classes are others now.
+    pub(crate) fn look_at(
+        &mut self,
+        keys: impl IntoIterator<Item = String>,
+        sets: &mut Sets,
+    ) -> bool {
         let before = self.keys.len();
         for key in keys {
             let key = labels::normalize(&key).to_owned();
@@ -153,7 +157,7 @@ impl Rows {
             }
         }
         if self.keys.len() == before && (!self.classes.is_empty() || self.rows.is_empty()) {
-            return;
+            return false;
         }
         self.classes.clear();
         let mut seen: FxHashMap<(Vec<Option<&str>>, &[Taint]), usize> = FxHashMap::default();
@@ -182,6 +186,7 @@ impl Rows {
             row.set = self.classes[class].0;
             self.by_class[class].set(row.at);
         }
+        true
     }
 
     /// The rows of a class.

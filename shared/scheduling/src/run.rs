@@ -9,32 +9,25 @@ use jiff::Timestamp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use spokeshave_model::{
-    Kind, NodeClaim, ObjectKey, Requirement, Requirements, Resources, Taint, Toleration, core::Pod,
-    labels, settings::PreferencePolicy,
+    Kind, NodeClaim, ObjectKey, Requirement, Requirements, Resources, Taint, core::Pod, labels,
+    settings::PreferencePolicy,
 };
 
 use crate::{
     bits::Bits,
-    daemons::has_resource_claims,
     defaults,
     dims::Amounts,
     planner::{Batch, Planner},
-    ports::{HostPort, host_ports},
-    requests::pod_requests,
+    ports::HostPort,
     sets::SetId,
-    shapes::{self, KeyGroups, Shape, ShapeId, VolumePlace},
+    shapes::{self, KeyGroups, Shape, ShapeId},
     shortage::Wait,
     solution::Solution,
-    topology::Topology,
-    volumes::{self, Attachments},
+    topology::{Group, Topology},
+    volumes::Attachments,
+    wishes::{Wish, WishId},
 };
 
-/// Why pods with resource claims have no place.
-pub const DRA_REFUSAL: &str =
-    "pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter";
-/// The same where `IGNORE_DRA_REQUESTS` is off.
-pub const DRA_UNRESOLVED: &str =
-    "pod has resource claims, and devices of ResourceSlices are not allocated in plans";
 /// The host name of every claim that has no node yet, as messages may show it.
 pub(crate) const PLACEHOLDER: &str = "hostname-placeholder";
 /// How many pods are placed between two looks at the time.
@@ -105,21 +98,16 @@ pub(crate) enum Trial {
 /// Choices of topology for one pod, by what the claim was before: valid until something is placed.
 pub(crate) type Choices = SmallVec<[(SetId, Option<SetId>); 8]>;
 
-/// Requirements, tolerations, ports and requests: what makes a pod fit a claim, topology aside.
-type FitKey = (SetId, Option<Requirement>, usize, Vec<HostPort>, usize);
-
 #[derive(Debug)]
 pub(crate) struct Run<'p, 'a> {
     pub(crate) planner: &'p mut Planner<'a>,
     pub(crate) batch: Batch,
     pub(crate) topology: Topology,
     pub(crate) shapes: Vec<Shape>,
-    by_fingerprint: FxHashMap<u64, SmallVec<[ShapeId; 1]>>,
+    /// Shapes of pods that have given up nothing yet.
+    by_wish: FxHashMap<WishId, ShapeId>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) order: Vec<usize>,
-    tolerations: FxHashMap<Vec<Toleration>, usize>,
-    requests_ids: FxHashMap<Amounts, usize>,
-    fits: FxHashMap<FitKey, usize>,
     /// Resources that any pod of the batch asks for.
     pub(crate) active: Vec<usize>,
     /// The least that any pod asks for, per resource.
@@ -131,15 +119,16 @@ pub(crate) struct Run<'p, 'a> {
     pub(crate) holding_back: Bits,
     pub(crate) added_ports: FxHashMap<usize, Vec<HostPort>>,
     pub(crate) attached: FxHashMap<usize, (Attachments, BTreeMap<String, usize>)>,
-    pub(crate) statics: FxHashMap<(SetId, Option<Requirement>, usize), Arc<Bits>>,
-    pub(crate) alive: Vec<Bits>,
+    /// Rows that still have room, by what is asked for.
+    pub(crate) alive: FxHashMap<usize, Bits>,
     pub(crate) class_domains: FxHashMap<(usize, u32), Option<usize>>,
     pub(crate) row_pods: BTreeMap<usize, Vec<usize>>,
     pub(crate) claims: Vec<Claim>,
     pub(crate) open: BTreeMap<(u32, i64), usize>,
     pub(crate) front: i64,
     pub(crate) back: i64,
-    pub(crate) dead: Vec<Bits>,
+    /// Claims that have no room any more for pods that fit alike.
+    pub(crate) dead: FxHashMap<usize, Bits>,
     pub(crate) remaining: Vec<Option<Resources>>,
     pub(crate) reservation_ids: Vec<Vec<usize>>,
     pub(crate) reservations: Vec<(String, i64)>,
@@ -148,7 +137,6 @@ pub(crate) struct Run<'p, 'a> {
     running: bool,
     pub(crate) explained: Option<usize>,
     pub(crate) current: Option<usize>,
-    pub(crate) tolerated: FxHashMap<(usize, usize), bool>,
     /// The first claims are orders of before.
     pub(crate) n_orders: usize,
     pub(crate) steps: Vec<String>,
@@ -171,7 +159,7 @@ impl<'p, 'a> Run<'p, 'a> {
                 PreferencePolicy::Ignore => shapes::without_preferences(&pod).map_or(pod, Arc::new),
             })
             .collect();
-        planner.look_at(&pods);
+        planner.look_at(&pods, &batch.pods);
         let moving: FxHashSet<ObjectKey> =
             pods.iter().filter(|it| it.is_bound()).map(|it| Kind::key(&**it)).collect();
         // By name, not row by row: there are thousands of rows, and few are taken out.
@@ -185,22 +173,16 @@ impl<'p, 'a> Run<'p, 'a> {
         }
         let remaining = planner.remaining(|row| row.offered && !out.get(row.at));
         let n_dims = planner.dims.len();
-        let bases = std::mem::take(&mut planner.bases);
-        let repellers = std::mem::take(&mut planner.repellers);
-        let sets = &mut planner.sets;
-        let topology =
-            Topology::new(moving, out.clone(), bases, repellers, view, &planner.rows, sets);
+        let Planner { repellers, rows, sets, .. } = &mut *planner;
+        let topology = Topology::new(&moving, out.clone(), repellers, view, rows, sets);
         let mut run = Self {
             planner,
             batch: batch.clone(),
             topology,
             shapes: Vec::new(),
-            by_fingerprint: FxHashMap::default(),
+            by_wish: FxHashMap::default(),
             entries: Vec::with_capacity(pods.len()),
             order: Vec::new(),
-            tolerations: FxHashMap::default(),
-            requests_ids: FxHashMap::default(),
-            fits: FxHashMap::default(),
             active: Vec::new(),
             least: SmallVec::from_elem(i128::MAX, n_dims),
             rooms: FxHashMap::default(),
@@ -209,15 +191,14 @@ impl<'p, 'a> Run<'p, 'a> {
             holding_back,
             added_ports: FxHashMap::default(),
             attached: FxHashMap::default(),
-            statics: FxHashMap::default(),
-            alive: Vec::new(),
+            alive: FxHashMap::default(),
             class_domains: FxHashMap::default(),
             row_pods: BTreeMap::new(),
             claims: Vec::new(),
             open: BTreeMap::new(),
             front: 0,
             back: 1,
-            dead: Vec::new(),
+            dead: FxHashMap::default(),
             remaining,
             reservation_ids: Vec::new(),
             reservations: Vec::new(),
@@ -226,7 +207,6 @@ impl<'p, 'a> Run<'p, 'a> {
             running: false,
             explained: None,
             current: None,
-            tolerated: FxHashMap::default(),
             n_orders: 0,
             steps: Vec::new(),
             opened: BTreeMap::new(),
@@ -269,7 +249,9 @@ impl<'p, 'a> Run<'p, 'a> {
 
     fn enter(&mut self, pods: &[Arc<Pod>]) {
         for (at, pod) in pods.iter().enumerate() {
-            let shape = self.shape_of(pod);
+            // The pod itself, not the copy with defaults and without preferences.
+            let original = Arc::clone(self.batch.pods.get(at).unwrap_or(pod));
+            let shape = self.shape_of(pod, &original);
             let key = Kind::key(&**pod);
             let displaced = self.batch.displaced.contains(&key);
             let movable =
@@ -277,9 +259,7 @@ impl<'p, 'a> Run<'p, 'a> {
             if self.batch.explain.as_ref() == Some(&key) {
                 self.explained = Some(at);
             }
-            // The pod itself, not the copy with defaults and without preferences.
-            let pod = Arc::clone(self.batch.pods.get(at).unwrap_or(pod));
-            self.entries.push(Entry { pod, shape, movable, displaced });
+            self.entries.push(Entry { pod: original, shape, movable, displaced });
         }
         let mut order: Vec<usize> = (0..self.entries.len()).collect();
         order.sort_by(|a, b| {
@@ -305,16 +285,8 @@ impl<'p, 'a> Run<'p, 'a> {
                 self.least[dim] = self.least[dim].min(shape.requests[dim]);
             }
         }
-        let owned: Vec<Arc<Pod>> = self.shapes.iter().map(|it| Arc::clone(&it.pod)).collect();
-        let list: Vec<&Pod> = owned.iter().map(|it| &**it).collect();
-        let planner = &mut *self.planner;
-        self.topology.repel(
-            &list,
-            planner.view,
-            &planner.rows,
-            &mut planner.sets,
-            &mut planner.domains,
-        );
+        let pods: Vec<Arc<Pod>> = self.shapes.iter().map(|it| Arc::clone(&it.pod)).collect();
+        self.topology.repel(&pods, &mut self.planner.shared());
         for at in 0..self.shapes.len() {
             self.refresh(at);
             self.note_wanted(at);
@@ -430,91 +402,26 @@ impl<'p, 'a> Run<'p, 'a> {
             .collect()
     }
 
-    fn shape_of(&mut self, pod: &Arc<Pod>) -> ShapeId {
-        let print = shapes::fingerprint(pod);
-        if let Some(known) = self.by_fingerprint.get(&print)
-            && let Some(at) =
-                known.iter().find(|at| shapes::same_shape(&self.shapes[**at].pod, pod))
-        {
-            return *at;
+    fn shape_of(&mut self, pod: &Arc<Pod>, original: &Arc<Pod>) -> ShapeId {
+        let wish = self.planner.wish_of(pod, original);
+        if let Some(known) = self.by_wish.get(&wish.id) {
+            return *known;
         }
-        let at = self.make_shape(pod);
-        self.by_fingerprint.entry(print).or_default().push(at);
+        let id = wish.id;
+        let at = self.make_shape(wish);
+        self.by_wish.insert(id, at);
         at
     }
 
-    fn make_shape(&mut self, pod: &Arc<Pod>) -> ShapeId {
-        let planner = &mut *self.planner;
-        let full = shapes::requirements(pod);
-        let strict = shapes::strict_requirements(pod);
-        let host = shapes::host_requirement(&full);
-        let strict_host = shapes::host_requirement(&strict);
-        let set = planner.sets.intern(full);
-        let strict = planner.sets.intern(strict);
-        let next = self.tolerations.len();
-        let tolerations = *self.tolerations.entry(pod.spec.tolerations.clone()).or_insert(next);
-        let asked = pod_requests(pod);
-        let (requests, known) = planner.dims.amounts(&asked);
-        let next = self.requests_ids.len();
-        let requests_id = *self.requests_ids.entry(requests.clone()).or_insert(next);
-        let ports = host_ports(pod);
-        let next = self.fits.len();
-        let fit = *self
-            .fits
-            .entry((set, host.clone(), tolerations, ports.clone(), requests_id))
-            .or_insert(next);
-        let with_claims = volumes::has_claims(pod);
-        let places = if with_claims {
-            volumes::alternatives(pod, planner.view)
-                .into_iter()
-                .map(|place| VolumePlace {
-                    host: shapes::host_requirement(&place),
-                    set: planner.sets.intern(place),
-                })
-                .collect()
-        } else {
-            Vec::new()
-        };
-        let attachments =
-            if with_claims { volumes::attachments(pod, planner.view) } else { Attachments::new() };
-        let refusal = has_resource_claims(pod).then(|| {
-            // DIFFERENCE: devices are not allocated yet, so such a pod has no place either way; Karpenter simulates it.
-            let ignored = planner.options.ignore_dra_requests;
-            if ignored { DRA_REFUSAL } else { DRA_UNRESOLVED }.to_owned()
-        });
+    fn make_shape(&mut self, wish: Arc<Wish>) -> ShapeId {
         let first_new = self.topology.groups.len();
-        let owned = self.topology.own(
-            pod,
-            planner.view,
-            &planner.rows,
-            &mut planner.sets,
-            &mut planner.domains,
-        );
-        let inverse_owned = self.topology.own_inverse(
-            pod,
-            planner.view,
-            &planner.rows,
-            &mut planner.sets,
-            &mut planner.domains,
-        );
+        let shared = &mut self.planner.shared();
+        let owned = self.topology.own(&wish.questions, &wish.pod, shared);
+        let inverse_owned = self.topology.own(&wish.inverse_questions, &wish.pod, shared);
         let mut shape = Shape {
-            pod: Arc::clone(pod),
-            set,
-            strict,
-            host,
-            strict_host,
-            tolerations,
-            requests,
-            asked,
-            requests_id,
-            impossible: !known,
-            ports,
-            places,
-            attachments,
-            fit,
-            refusal,
+            wish,
             given_up: None,
-            owned: owned.clone(),
+            owned: Vec::new(),
             inverse_owned,
             on_host: Vec::new(),
             on_keys: Vec::new(),
@@ -523,9 +430,10 @@ impl<'p, 'a> Run<'p, 'a> {
             next: None,
             failed_at: None,
         };
-        for at in owned {
-            self.constrain(&mut shape, at);
+        for at in &owned {
+            self.constrain(&mut shape, *at);
         }
+        shape.owned = owned;
         let at = self.shapes.len();
         self.shapes.push(shape);
         if self.running && first_new < self.topology.groups.len() {
@@ -536,7 +444,10 @@ impl<'p, 'a> Run<'p, 'a> {
     }
 
     fn constrain(&self, shape: &mut Shape, group: usize) {
-        let it = &self.topology.groups[group];
+        Self::constrain_by(shape, group, &self.topology.groups[group]);
+    }
+
+    fn constrain_by(shape: &mut Shape, group: usize, it: &Group) {
         if it.on_host {
             if !shape.on_host.contains(&group) {
                 shape.on_host.push(group);
@@ -556,19 +467,19 @@ impl<'p, 'a> Run<'p, 'a> {
         if self.shapes[at].seen_groups == n_groups {
             return;
         }
-        let mut shape = self.shapes[at].clone();
-        for group in shape.seen_groups..n_groups {
-            if !self.topology.groups[group].identity.selects(&shape.pod) {
+        let shape = &mut self.shapes[at];
+        for at in shape.seen_groups..n_groups {
+            let group = &self.topology.groups[at];
+            if !self.planner.bases.selects(group, &shape.wish) {
                 continue;
             }
-            if self.topology.inverse.contains(&group) {
-                self.constrain(&mut shape, group);
+            if self.topology.inverse.contains(&at) {
+                Self::constrain_by(shape, at, group);
             } else {
-                shape.counted_by.push(group);
+                shape.counted_by.push(at);
             }
         }
         shape.seen_groups = n_groups;
-        self.shapes[at] = shape;
     }
 
     /// Counts what has been placed so far in groups that appear only now, through relaxation.
@@ -592,15 +503,11 @@ impl<'p, 'a> Run<'p, 'a> {
         if let Some(known) = self.shapes[at].next {
             return known;
         }
-        let relaxed = shapes::relax(
-            &self.shapes[at].pod,
-            &self.shapes[original].pod,
-            self.planner.options.preference_policy,
-            self.planner.tolerate_prefer,
-        );
-        let next = relaxed.map(|it| {
-            let made = self.make_shape(&Arc::new(it.pod));
-            self.shapes[made].given_up = Some(it.what);
+        let (wish, first) =
+            (Arc::clone(&self.shapes[at].wish), Arc::clone(&self.shapes[original].wish));
+        let next = self.planner.relaxed_wish(&wish, &first).map(|(wish, what)| {
+            let made = self.make_shape(wish);
+            self.shapes[made].given_up = Some(what);
             made
         });
         self.shapes[at].next = Some(next);
@@ -648,8 +555,6 @@ impl<'p, 'a> Run<'p, 'a> {
                 }
             }
         }
-        self.planner.bases = std::mem::take(&mut self.topology.bases);
-        self.planner.repellers = std::mem::take(&mut self.topology.repellers);
         self.report(&queue, &deferred, &reached)
     }
 }

@@ -16,10 +16,8 @@ use spokeshave_model::{
 
 use crate::{
     daemons::has_resource_claims,
-    dims::Amounts,
-    ports::HostPort,
     sets::{KeyId, SetId},
-    volumes::Attachments,
+    wishes::Wish,
 };
 
 /// Position of a shape.
@@ -39,29 +37,10 @@ pub(crate) struct KeyGroups {
     pub(crate) groups: Vec<usize>,
 }
 
-/// One way to ask for a place.
+/// One way to ask for a place in this solve.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
-    pub(crate) pod: Arc<Pod>,
-    /// With the heaviest preference as if required.
-    pub(crate) set: SetId,
-    pub(crate) strict: SetId,
-    pub(crate) host: Option<Requirement>,
-    pub(crate) strict_host: Option<Requirement>,
-    pub(crate) tolerations: usize,
-    pub(crate) requests: Amounts,
-    /// The same by name, as it will be written.
-    pub(crate) asked: Resources,
-    pub(crate) requests_id: usize,
-    /// Something is asked for that nothing in the world has.
-    pub(crate) impossible: bool,
-    pub(crate) ports: Vec<HostPort>,
-    pub(crate) places: Vec<VolumePlace>,
-    pub(crate) attachments: Attachments,
-    /// Same requirements, tolerations, ports and requests: fails for good on the same claims.
-    pub(crate) fit: usize,
-    /// Refused whatever there is.
-    pub(crate) refusal: Option<String>,
+    pub(crate) wish: Arc<Wish>,
     /// What was given up to get here from the shape before.
     pub(crate) given_up: Option<&'static str>,
     /// Ordinary groups that the pod belongs to.
@@ -78,6 +57,15 @@ pub(crate) struct Shape {
     pub(crate) next: Option<Option<ShapeId>>,
     /// Failed with everything relaxed, and nothing has been placed since this many placements.
     pub(crate) failed_at: Option<(u64, bool)>,
+}
+
+/// A shape is a wish, and what topology makes of it in this solve.
+impl std::ops::Deref for Shape {
+    type Target = Wish;
+
+    fn deref(&self) -> &Wish {
+        &self.wish
+    }
 }
 
 /// A number for what a pod asks for; pods that ask for the same have the same.

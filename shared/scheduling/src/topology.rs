@@ -1,6 +1,9 @@
 //! Topology groups: spread, affinity and anti-affinity as counts per domain (`spec` scheduling 7).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use spokeshave_model::{
@@ -20,7 +23,18 @@ use crate::{
     sets::{KeyId, SetId, Sets},
     shapes,
     view::ClusterView,
+    wishes::Wish,
 };
+
+/// What the groups of all solves over one view have in common.
+pub(crate) struct Shared<'p, 'a> {
+    pub(crate) bases: &'p mut Bases,
+    pub(crate) repellers: &'p mut Repellers,
+    pub(crate) view: &'a ClusterView,
+    pub(crate) rows: &'p Rows,
+    pub(crate) sets: &'p mut Sets,
+    pub(crate) domains: &'p mut Domains,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Rule {
@@ -95,14 +109,52 @@ impl Identity {
     }
 }
 
+/// How many pods count in each domain: what all solves begin with, and what this one has changed.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    base: Arc<Vec<u32>>,
+    changed: FxHashMap<usize, u32>,
+}
+
+impl Counts {
+    fn get(&self, at: usize) -> u32 {
+        let changed = if self.changed.is_empty() { None } else { self.changed.get(&at) };
+        changed.or_else(|| self.base.get(at)).copied().unwrap_or(0)
+    }
+
+    fn set(&mut self, at: usize, n: u32) {
+        self.changed.insert(at, n);
+    }
+
+    /// Where any pod counts.
+    fn inhabited(&self) -> Bits {
+        let known = (0..self.base.len()).chain(self.changed.keys().copied());
+        known.filter(|at| self.get(*at) > 0).collect()
+    }
+
+    /// What has been changed becomes what solves begin with.
+    fn settle(&mut self) {
+        let mut base = Vec::clone(&self.base);
+        for (at, n) in self.changed.drain() {
+            if base.len() <= at {
+                base.resize(at + 1, 0);
+            }
+            base[at] = n;
+        }
+        self.base = Arc::new(base);
+    }
+}
+
 /// One constraint, shared by all pods that have it.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
-    pub(crate) identity: Identity,
+    pub(crate) identity: Arc<Identity>,
+    /// Its number in [`Bases`].
+    question: usize,
     /// The key is the host name: domains are hosts.
     pub(crate) on_host: bool,
     /// By position of the value, or by host.
-    counts: Vec<u32>,
+    counts: Counts,
     /// Domains that exist as far as this group is concerned; hosts always do.
     known: Bits,
     /// By position of the value: how many nodes of the cluster that may receive pods are in that domain.
@@ -123,18 +175,16 @@ pub(crate) struct Group {
 
 impl Group {
     pub(crate) fn count(&self, at: usize) -> u32 {
-        self.counts.get(at).copied().unwrap_or(0)
+        self.counts.get(at)
     }
 
     pub(crate) fn add(&mut self, at: usize, n: u32) {
-        if self.counts.len() <= at {
-            self.counts.resize(at + 1, 0);
-        }
-        if n > 0 && self.counts[at] == 0 {
+        let before = self.count(at);
+        if n > 0 && before == 0 {
             self.populated += 1;
             self.populated_claims += usize::from(self.on_host && at >= self.first_claim);
         }
-        self.counts[at] += n;
+        self.counts.set(at, before + n);
         if self.on_host {
             self.note_host(at);
         } else {
@@ -167,26 +217,25 @@ impl Group {
     }
 
     fn remove(&mut self, at: usize, n: u32) {
-        if let Some(count) = self.counts.get_mut(at)
-            && *count > 0
-        {
-            *count = count.saturating_sub(n);
-            if *count == 0 {
-                self.populated -= 1;
-            }
-            if self.on_host {
-                self.note_host(at);
-            }
+        let before = self.count(at);
+        if before == 0 {
+            return;
+        }
+        let after = before.saturating_sub(n);
+        self.counts.set(at, after);
+        if after == 0 {
+            self.populated -= 1;
+        }
+        if self.on_host {
+            self.note_host(at);
         }
     }
 
     /// The domains that nodes of the cluster or pods that count are in.
     fn inhabited(&self) -> Bits {
-        let of = |list: &[u32]| -> Bits {
-            list.iter().enumerate().filter(|(_, n)| **n > 0).map(|(at, _)| at).collect()
-        };
-        let mut all = of(&self.givers);
-        all.or(&of(&self.counts));
+        let given = self.givers.iter().enumerate().filter(|(_, n)| **n > 0);
+        let mut all: Bits = given.map(|(at, _)| at).collect();
+        all.or(&self.counts.inhabited());
         all
     }
 
@@ -222,31 +271,108 @@ impl Group {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Topology {
     pub(crate) groups: Vec<Group>,
-    index: FxHashMap<(bool, Identity), usize>,
+    /// Groups by the number of their question.
+    index: FxHashMap<usize, usize>,
     /// Spread constraints that look at some nodes alone: whether they look at a claim can change as it is narrowed.
     pub(crate) choosy: Vec<usize>,
     /// Inverse groups: their owners are counted, and the pods that they select kept away.
     pub(crate) inverse: Vec<usize>,
-    /// Pods of this solve that are bound: not counted where they are.
-    moving: FxHashSet<ObjectKey>,
-    /// Kept from solve to solve.
-    pub(crate) bases: Bases,
-    pub(crate) repellers: Repellers,
+    /// Pods of this solve that are bound and active, and where: they do not count there.
+    moving: Vec<(Arc<Pod>, usize)>,
     /// What of the repellers is moving.
     leaving: Vec<Leaving>,
     /// Rows that are taken out for this solve.
     out: Bits,
 }
 
-/// Groups with all pods counted where they are: the same for every solve over one view.
-pub(crate) type Bases = FxHashMap<(bool, Identity), Group>;
+/// What constraints ask, and the groups of those that have been asked with all pods counted where they are: the same for
+/// every solve over one view.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bases {
+    index: FxHashMap<(bool, Identity), usize>,
+    list: Vec<Question>,
+}
+
+#[derive(Clone, Debug)]
+struct Question {
+    identity: Arc<Identity>,
+    /// Owners are counted, not the pods that are selected.
+    inverse: bool,
+    base: Option<Group>,
+    /// Wishes of which it is known whether their pods are selected, and those that are.
+    asked: Bits,
+    selected: Bits,
+}
+
+impl Bases {
+    fn ask(&mut self, inverse: bool, identity: Identity) -> usize {
+        let next = self.list.len();
+        match self.index.entry((inverse, identity)) {
+            std::collections::hash_map::Entry::Occupied(known) => *known.get(),
+            std::collections::hash_map::Entry::Vacant(new) => {
+                let identity = Arc::new(new.key().1.clone());
+                let (asked, selected) = (Bits::default(), Bits::default());
+                self.list.push(Question { identity, inverse, base: None, asked, selected });
+                *new.insert(next)
+            }
+        }
+    }
+
+    /// What all of a pod's spread constraints and (anti-)affinity terms ask that it still has.
+    pub(crate) fn of_constraints(
+        &mut self,
+        pod: &Pod,
+        view: &ClusterView,
+        sets: &mut Sets,
+    ) -> Vec<usize> {
+        let mut asked = Vec::new();
+        for constraint in &pod.spec.topology_spread_constraints {
+            asked.push(self.ask(false, spread_identity(pod, constraint, sets)));
+        }
+        let affinity = &pod.spec.affinity;
+        for (rule, terms) in [
+            (Rule::Affinity, &affinity.pod_affinity),
+            (Rule::AntiAffinity, &affinity.pod_anti_affinity),
+        ] {
+            let preferred = terms.preferred.iter().map(|it| &it.pod_affinity_term);
+            for term in terms.required.iter().chain(preferred) {
+                asked.push(self.ask(false, term_identity(pod, rule, term, view, sets)));
+            }
+        }
+        asked
+    }
+
+    /// What a pod's required anti-affinity asks of those that come later.
+    pub(crate) fn of_repulsion(
+        &mut self,
+        pod: &Pod,
+        view: &ClusterView,
+        sets: &mut Sets,
+    ) -> Vec<usize> {
+        let terms = pod.spec.affinity.pod_anti_affinity.required.iter();
+        let identity =
+            |term, sets: &mut Sets| term_identity(pod, Rule::AntiAffinity, term, view, sets);
+        terms.map(|term| self.ask(true, identity(term, sets))).collect()
+    }
+
+    /// Whether the group selects the wish's pod.
+    pub(crate) fn selects(&mut self, group: &Group, wish: &Wish) -> bool {
+        let it = &mut self.list[group.question];
+        if !it.asked.get(wish.id) {
+            it.asked.set(wish.id);
+            if it.identity.selects(&wish.pod) {
+                it.selected.set(wish.id);
+            }
+        }
+        it.selected.get(wish.id)
+    }
+}
 
 impl Topology {
     pub(crate) fn new(
-        moving: FxHashSet<ObjectKey>,
+        moving: &FxHashSet<ObjectKey>,
         out: Bits,
-        bases: Bases,
-        repellers: Repellers,
+        repellers: &Repellers,
         view: &ClusterView,
         rows: &Rows,
         sets: &mut Sets,
@@ -256,141 +382,94 @@ impl Topology {
             .filter_map(|it| view.pod(it))
             .flat_map(|it| repellers.leaving(it, view, rows, sets))
             .collect();
-        Self { moving, out, bases, repellers, leaving, ..Self::default() }
+        let moving = moving
+            .iter()
+            .filter_map(|it| view.pod(it))
+            .filter(|it| spokeshave_model::pod_classes::is_active(it))
+            .filter_map(|it| Some((Arc::clone(it), rows.by_node(&it.spec.node_name)?.at)))
+            .collect();
+        Self { moving, leaving, out, ..Self::default() }
     }
 
-    /// The ordinary groups of a pod: all of its spread constraints and (anti-)affinity terms that it still has.
+    /// The groups of a pod's questions.
     pub(crate) fn own(
         &mut self,
+        questions: &[usize],
         pod: &Pod,
-        view: &ClusterView,
-        rows: &Rows,
-        sets: &mut Sets,
-        domains: &mut Domains,
+        shared: &mut Shared<'_, '_>,
     ) -> Vec<usize> {
-        let mut owned = Vec::new();
-        for constraint in &pod.spec.topology_spread_constraints {
-            let identity = spread_identity(pod, constraint, sets);
-            owned.push(self.group(identity, false, pod, view, rows, sets, domains));
-        }
-        let affinity = &pod.spec.affinity;
-        for (rule, terms) in [
-            (Rule::Affinity, &affinity.pod_affinity),
-            (Rule::AntiAffinity, &affinity.pod_anti_affinity),
-        ] {
-            let preferred = terms.preferred.iter().map(|it| &it.pod_affinity_term);
-            for term in terms.required.iter().chain(preferred) {
-                let identity = term_identity(pod, rule, term, view, sets);
-                owned.push(self.group(identity, false, pod, view, rows, sets, domains));
-            }
-        }
-        owned.sort_unstable();
-        owned.dedup();
-        owned
-    }
-
-    /// The inverse groups of a pod's required anti-affinity.
-    pub(crate) fn own_inverse(
-        &mut self,
-        pod: &Pod,
-        view: &ClusterView,
-        rows: &Rows,
-        sets: &mut Sets,
-        domains: &mut Domains,
-    ) -> Vec<usize> {
-        let mut owned = Vec::new();
-        for term in &pod.spec.affinity.pod_anti_affinity.required {
-            let identity = term_identity(pod, Rule::AntiAffinity, term, view, sets);
-            owned.push(self.group(identity, true, pod, view, rows, sets, domains));
-        }
+        let mut owned: Vec<usize> =
+            questions.iter().map(|it| self.group(*it, pod, shared)).collect();
         owned.sort_unstable();
         owned.dedup();
         owned
     }
 
     /// Inverse groups of the anti-affinity of bound pods, as far as they select any of `pods`.
-    pub(crate) fn repel(
-        &mut self,
-        pods: &[&Pod],
-        view: &ClusterView,
-        rows: &Rows,
-        sets: &mut Sets,
-        domains: &mut Domains,
-    ) {
+    pub(crate) fn repel(&mut self, pods: &[Arc<Pod>], shared: &mut Shared<'_, '_>) {
         let wanted: BTreeSet<usize> =
-            pods.iter().flat_map(|it| self.repellers.selecting(it).to_vec()).collect();
+            pods.iter().flat_map(|it| shared.repellers.selecting(it).to_vec()).collect();
         for at in wanted {
-            let identity = self.repellers.list[at].identity.clone();
-            for (n, (owner, count)) in self.repellers.list[at].owners.clone().iter().enumerate() {
+            let identity = shared.repellers.list[at].identity.clone();
+            let question = shared.bases.ask(true, identity);
+            for (n, (owner, count)) in shared.repellers.list[at].owners.clone().iter().enumerate() {
                 let leaving = self.leaving.iter().filter(|it| (it.repeller, it.owner) == (at, n));
                 if leaving.count() < *count {
-                    self.group(identity.clone(), true, owner, view, rows, sets, domains);
+                    self.group(question, owner, shared);
                 }
             }
         }
     }
 
-    fn group(
-        &mut self,
-        identity: Identity,
-        inverse: bool,
-        owner: &Pod,
-        view: &ClusterView,
-        rows: &Rows,
-        sets: &mut Sets,
-        domains: &mut Domains,
-    ) -> usize {
+    fn group(&mut self, question: usize, owner: &Pod, shared: &mut Shared<'_, '_>) -> usize {
+        let Shared { bases, repellers, view, rows, sets, domains } = shared;
+        let asked = &mut bases.list[question];
+        let identity = Arc::clone(&asked.identity);
         let on_host = &*sets.key_of(identity.key).name == labels::HOSTNAME;
         let honours = match identity.rule {
             Rule::Spread => identity.filter.tolerations.is_some(),
             Rule::Affinity | Rule::AntiAffinity => true,
         };
         let tolerations = honours.then_some(owner.spec.tolerations.as_slice());
-        let question = (inverse, identity);
         if let Some(at) = self.index.get(&question) {
             // DIFFERENCE: owners joining later add the domains that they tolerate; Karpenter keeps the first owner's.
             let group = &mut self.groups[*at];
             if !on_host && honours {
-                let identity = &group.identity;
-                group.known.or(&domains.of(
-                    identity.key,
-                    identity.filter.places(),
-                    tolerations,
-                    sets,
-                ));
+                let found = domains.of(identity.key, identity.filter.places(), tolerations, sets);
+                group.known.or(&found);
             }
             return *at;
         }
-        let mut group = match self.bases.get(&question) {
-            Some(base) => base.clone(),
-            None => {
-                let mut base = Group {
-                    on_host,
-                    counts: Vec::new(),
-                    known: Bits::default(),
-                    givers: Vec::new(),
-                    wanted: None,
-                    peopled: Bits::default(),
-                    full: Bits::default(),
-                    populated: 0,
-                    first_claim: rows.len(),
-                    populated_claims: 0,
-                    identity: question.1.clone(),
-                };
-                count(&mut base, inverse, view, rows, sets);
-                if inverse {
-                    self.repellers.count_owners(&mut base);
-                }
-                self.bases.insert(question.clone(), base.clone());
-                base
+        let inverse = asked.inverse;
+        let base = asked.base.get_or_insert_with(|| {
+            let mut base = Group {
+                on_host,
+                question,
+                counts: Counts::default(),
+                known: Bits::default(),
+                givers: Vec::new(),
+                wanted: None,
+                peopled: Bits::default(),
+                full: Bits::default(),
+                populated: 0,
+                first_claim: rows.len(),
+                populated_claims: 0,
+                identity: Arc::clone(&identity),
+            };
+            count(&mut base, inverse, view, rows, sets);
+            if inverse {
+                repellers.count_owners(&mut base);
             }
-        };
-        self.take_moving_away(&mut group, inverse, view, rows, sets);
+            base.counts.settle();
+            base
+        });
+        let mut group = base.clone();
+        self.take_moving_away(&mut group, inverse, shared);
         if !on_host {
+            let Shared { rows, sets, domains, .. } = shared;
             self.take_nodes_out(&mut group, rows, sets);
             // A domain that only nodes and pods on their way out had is none any more.
             group.known = group.inhabited();
-            let identity = &group.identity;
             let found = domains.of(identity.key, identity.filter.places(), tolerations, sets);
             group.known.or(&found);
         }
@@ -407,30 +486,17 @@ impl Topology {
     }
 
     /// Pods of this solve that are bound do not count where they are.
-    fn take_moving_away(
-        &self,
-        group: &mut Group,
-        inverse: bool,
-        view: &ClusterView,
-        rows: &Rows,
-        sets: &mut Sets,
-    ) {
+    fn take_moving_away(&self, group: &mut Group, inverse: bool, shared: &mut Shared<'_, '_>) {
         if inverse {
-            let known = self.repellers.index.get(&group.identity);
+            let known = shared.repellers.index.get(&*group.identity);
             for it in self.leaving.iter().filter(|it| Some(&it.repeller) == known) {
                 it.domain.into_iter().for_each(|domain| group.remove(domain, 1));
             }
             return;
         }
-        if group.identity.selector.is_none() {
-            return;
-        }
-        for key in &self.moving {
-            let Some(pod) = view.pod(key) else { continue };
-            if spokeshave_model::pod_classes::is_active(pod)
-                && group.identity.selects(pod)
-                && let Some(row) = rows.by_node(&pod.spec.node_name)
-                && let Some(at) = place(group, row, sets)
+        for (pod, row) in &self.moving {
+            if group.identity.selects(pod)
+                && let Some(at) = place(group, shared.rows.get(*row), shared.sets)
             {
                 group.remove(at, 1);
             }
@@ -614,7 +680,7 @@ impl Topology {
 /// Fills in the domains and counts of the cluster as it is.
 fn count(group: &mut Group, inverse: bool, view: &ClusterView, rows: &Rows, sets: &mut Sets) {
     let key = group.identity.key;
-    let name = std::sync::Arc::clone(&sets.key_of(key).name);
+    let name = Arc::clone(&sets.key_of(key).name);
     // Rows of one class have equal labels and taints: one of them speaks for all, unless somebody asks for hosts by name.
     let alike = rows.looks_at(&name) && !group.identity.filter.asks_for_hosts();
     if !group.on_host {
@@ -666,7 +732,7 @@ fn given(group: &Group, row: &Row, sets: &mut Sets) -> Option<usize> {
     {
         return None;
     }
-    let name = std::sync::Arc::clone(&sets.key_of(identity.key).name);
+    let name = Arc::clone(&sets.key_of(identity.key).name);
     row.value(&name).map(|value| sets.value(identity.key, value))
 }
 
@@ -681,7 +747,7 @@ fn place(group: &Group, row: &Row, sets: &mut Sets) -> Option<usize> {
     if group.on_host {
         return Some(row.host);
     }
-    let name = std::sync::Arc::clone(&sets.key_of(identity.key).name);
+    let name = Arc::clone(&sets.key_of(identity.key).name);
     row.value(&name).map(|value| sets.value(identity.key, value))
 }
 

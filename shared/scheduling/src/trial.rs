@@ -73,49 +73,23 @@ impl Run<'_, '_> {
         self.try_new(at, shape, &mut choices)
     }
 
-    /// Rows whose labels and taints suit the shape.
-    fn suitable(&mut self, shape: ShapeId) -> Arc<Bits> {
-        let it = &self.shapes[shape];
-        let question = (it.set, it.host.clone(), it.tolerations);
-        if let Some(known) = self.statics.get(&question) {
-            return Arc::clone(known);
-        }
-        let tolerations = it.pod.spec.tolerations.clone();
-        let planner = &mut *self.planner;
-        let classes: Vec<bool> = planner
-            .rows
-            .classes
-            .iter()
-            .map(|(set, list)| {
-                taints::untolerated(list, &tolerations).is_none()
-                    && planner.sets.carries(*set, question.0)
-            })
-            .collect();
-        let bits: Bits = planner
-            .rows
-            .iter()
-            .filter(|row| classes.get(row.class).copied().unwrap_or(false))
-            .filter(|row| question.1.as_ref().is_none_or(|it| it.has(row.host_name())))
-            .map(|row| row.at)
-            .collect();
-        let bits = Arc::new(bits);
-        self.statics.insert(question, Arc::clone(&bits));
-        bits
-    }
-
     fn try_rows(&mut self, at: usize, shape: ShapeId) -> Option<usize> {
         if self.planner.rows.len() == 0 {
             return None;
         }
-        let suitable = self.suitable(shape);
-        let requests_id = self.shapes[shape].requests_id;
-        while self.alive.len() <= requests_id {
-            self.alive.push(self.offered.clone());
+        let wish = Arc::clone(&self.shapes[shape].wish);
+        let suitable = self.planner.suitable_rows(&wish);
+        if !self.alive.contains_key(&wish.requests_id) {
+            let mut alive = self.offered.clone();
+            alive.and(&self.planner.roomy_rows(&wish));
+            self.alive.insert(wish.requests_id, alive);
         }
         let movable = self.entries[at].movable;
         let mut choices: SmallVec<[(usize, bool); 8]> = SmallVec::new();
         let mut open = (*suitable).clone();
-        open.and(&self.alive[requests_id]);
+        if let Some(alive) = self.alive.get(&wish.requests_id) {
+            open.and(alive);
+        }
         self.keep_open_hosts(&mut open, shape);
         if !self.shapes[shape].ports.is_empty() {
             open.and_not(&self.port_holders(shape));
@@ -129,7 +103,9 @@ impl Run<'_, '_> {
                 let row = word * 64 + rest.trailing_zeros() as usize;
                 rest &= rest - 1;
                 if !self.room_for(row, shape) {
-                    self.alive[requests_id].clear(row);
+                    if let Some(alive) = self.alive.get_mut(&wish.requests_id) {
+                        alive.clear(row);
+                    }
                     continue;
                 }
                 if self.row_takes(row, shape, &mut choices) {
@@ -419,13 +395,10 @@ impl Run<'_, '_> {
             return None;
         }
         let fit_id = self.shapes[shape].fit;
-        if self.dead.len() <= fit_id {
-            self.dead.resize(fit_id + 1, Bits::default());
-        }
         let open = std::mem::take(&mut self.open);
         let mut found = None;
         for at in open.values() {
-            if self.dead[fit_id].get(*at) {
+            if self.dead.get(&fit_id).is_some_and(|it| it.get(*at)) {
                 continue;
             }
             if let Some(fit) = self.try_claim(*at, shape, choices) {
@@ -587,22 +560,11 @@ impl Run<'_, '_> {
     }
 
     fn kill(&mut self, fit: usize, claim: usize) {
-        if self.dead.len() <= fit {
-            self.dead.resize(fit + 1, Bits::default());
-        }
-        self.dead[fit].set(claim);
+        self.dead.entry(fit).or_default().set(claim);
     }
 
     pub(crate) fn tolerates(&mut self, template: usize, shape: ShapeId) -> bool {
-        let question = (self.shapes[shape].tolerations, template);
-        if let Some(known) = self.tolerated.get(&question) {
-            return *known;
-        }
-        let tolerations = &self.shapes[shape].pod.spec.tolerations;
-        let answer =
-            taints::untolerated(&self.planner.templates[template].taints, tolerations).is_none();
-        self.tolerated.insert(question, answer);
-        answer
+        self.planner.tolerates(template, &self.shapes[shape].wish)
     }
 
     /// Nodes that do not exist yet have no host name that anybody could ask for.
