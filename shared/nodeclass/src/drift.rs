@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    #[test] // api 11, cases 4 to 7
+    #[test] // api 11, cases 4 to 7; lifecycle 9.1, case 14
     fn what_a_change_of_the_class_does() {
         let base = json!({
             "role": "r", "subnetSelectorTerms": [{"id": "subnet-1"}], "ipPrefixCount": 1,
