@@ -581,6 +581,9 @@ fn of_blocker(node: &StateNode, blocker: &Blocker) -> Option<String> {
         Blocker::InCommand | Blocker::Foreign | Blocker::WithoutNode | Blocker::Marked => {
             return None;
         }
+        Blocker::Launching(pool) => {
+            format!("considered again once every NodeClaim of NodePool {pool} has its instance")
+        }
         Blocker::NotInitialized => {
             let it = node.claim.as_ref()?.condition(NodeClaim::INITIALIZED)?;
             format!("it has to be initialized: {} {}", it.reason, it.message).trim_end().to_owned()

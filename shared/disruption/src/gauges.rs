@@ -1,7 +1,7 @@
 //! What every pass can say of the cluster as a whole: how full its nodes are, and what its pools cost (lifecycle 33).
 //!
-//! DIFFERENCE: the gauges of each single pod are left out, and those of nodes and of conditions are told on request. Each
-//! is a metric of its own in CloudWatch, and each metric is paid for.
+//! DIFFERENCE: the gauges of each single pod, and those of nodes and of conditions, are told on request. Each is a metric of
+//! its own in CloudWatch, and each metric is paid for.
 
 use std::collections::BTreeMap;
 

@@ -349,7 +349,7 @@ fn a_node_that_does_not_initialize_is_spoken_of() {
     assert_eq!(deleted(&late), None);
 }
 
-#[test] // lifecycle 6.3, cases 3, 4, 9; 34.1, case 1; 4.1, case 7; 4.1, case 7
+#[test] // lifecycle 6.3, cases 3, 4, 9; 34.1, case 1; 4.1, case 7
 fn claims_that_do_not_come_up() {
     let mut failing = claim(json!({"status": {"providerID": null}}));
     failing.status.conditions.clear();

@@ -94,6 +94,8 @@ pub struct Settings {
     pub disable_cluster_state_observability: bool,
     /// Gauges of every single node, and of the conditions of every NodeClaim, NodePool and Node.
     pub object_gauges: bool,
+    /// Status metrics also under the names that they had before.
+    pub deprecated_metrics: bool,
     pub enable_zonal_shift: bool,
     pub ami_refresh_interval: SignedDuration,
     pub subnet_refresh_interval: SignedDuration,
@@ -137,6 +139,7 @@ impl Default for Settings {
             disable_dry_run: false,
             disable_cluster_state_observability: false,
             object_gauges: false,
+            deprecated_metrics: false,
             enable_zonal_shift: false,
             ami_refresh_interval: SignedDuration::from_mins(1),
             subnet_refresh_interval: SignedDuration::from_mins(1),
@@ -249,6 +252,7 @@ impl Settings {
                 self.disable_cluster_state_observability = boolean()?;
             }
             "OBJECT_GAUGES" => self.object_gauges = boolean()?,
+            "DEPRECATED_METRICS" => self.deprecated_metrics = boolean()?,
             "ENABLE_ZONAL_SHIFT" => self.enable_zonal_shift = boolean()?,
             "AMI_REFRESH_INTERVAL" => self.ami_refresh_interval = duration(60)?,
             "SUBNET_REFRESH_INTERVAL" => self.subnet_refresh_interval = duration(60)?,

@@ -125,9 +125,15 @@ impl Invocation<'_> {
     /// Records a sample, unless it is one that the settings switch off.
     pub fn measure(&self, metric: Metric) {
         let off = self.settings.disable_cluster_state_observability;
-        if !off || !observability::is_state_metric(metric.name) {
-            self.journal.metric(metric);
+        if off && observability::is_state_metric(metric.name) {
+            return;
         }
+        if self.settings.deprecated_metrics
+            && let Some(twin) = observability::deprecated_twin(&metric)
+        {
+            self.journal.metric(twin);
+        }
+        self.journal.metric(metric);
     }
 
     /// Whether the settings let this event be published.

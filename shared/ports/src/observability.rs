@@ -2,10 +2,11 @@
 //! of the conditions of NodeClaims, NodePools and Nodes. Counters and histograms stay, and so does what is told of
 //! EC2NodeClasses.
 
-use crate::cluster::KubeEvent;
+use crate::{Metric, cluster::KubeEvent};
 
-/// Gauges of nodes and NodePools.
-const GAUGES: [&str; 11] = [
+/// Gauges of nodes, NodePools and pods.
+const GAUGES: [&str; 12] = [
+    "karpenter_pods_state",
     "karpenter_nodes_allocatable",
     "karpenter_nodes_total_pod_requests",
     "karpenter_nodes_total_pod_limits",
@@ -21,6 +22,34 @@ const GAUGES: [&str; 11] = [
 
 /// Families of status metrics.
 const FAMILIES: [&str; 3] = ["operator_nodeclaim_", "operator_nodepool_", "operator_node_"];
+
+/// What status metrics are called without the kind of object, as Karpenter still tells them beside the new ones.
+const TWINS: [(&str, &str); 6] = [
+    ("status_condition_count", "operator_status_condition_count"),
+    ("status_condition_current_status_seconds", "operator_status_condition_current_status_seconds"),
+    ("status_condition_transitions_total", "operator_status_condition_transitions_total"),
+    ("status_condition_transition_seconds", "operator_status_condition_transition_seconds"),
+    ("termination_current_time_seconds", "operator_termination_current_time_seconds"),
+    ("termination_duration_seconds", "operator_termination_duration_seconds"),
+];
+
+/// Kinds with twins: the part of the name, group and kind.
+const TWIN_KINDS: [(&str, &str, &str); 3] = [
+    ("operator_nodeclaim_", "karpenter.sh", "NodeClaim"),
+    ("operator_nodepool_", "karpenter.sh", "NodePool"),
+    ("operator_ec2nodeclass_", "karpenter.k8s.aws", "EC2NodeClass"),
+];
+
+/// The same metric under its deprecated name, which tells the kind of object by labels (lifecycle 33).
+pub fn deprecated_twin(metric: &Metric) -> Option<Metric> {
+    let (rest, group, kind) = TWIN_KINDS
+        .iter()
+        .find_map(|(part, group, kind)| Some((metric.name.strip_prefix(part)?, *group, *kind)))?;
+    let name = TWINS.iter().find(|it| it.0 == rest)?.1;
+    let mut twin = Metric { name, ..metric.clone() };
+    twin.labels.extend([("group", group.to_owned()), ("kind", kind.to_owned())]);
+    Some(twin)
+}
 
 /// Whether the metric of this name tells of the cluster's state.
 pub fn is_state_metric(name: &str) -> bool {
@@ -43,6 +72,34 @@ mod tests {
     use spokeshave_model::{ObjectKey, Uid};
 
     use super::*;
+
+    #[test] // lifecycle 33: the deprecated twins
+    fn status_metrics_have_twins_without_the_kind_in_their_names() {
+        for (name, expected) in [
+            (
+                "operator_nodeclaim_status_condition_transitions_total",
+                Some("operator_status_condition_transitions_total karpenter.sh NodeClaim"),
+            ),
+            (
+                "operator_nodepool_status_condition_count",
+                Some("operator_status_condition_count karpenter.sh NodePool"),
+            ),
+            (
+                "operator_ec2nodeclass_termination_duration_seconds",
+                Some("operator_termination_duration_seconds karpenter.k8s.aws EC2NodeClass"),
+            ),
+            ("operator_node_status_condition_count", None),
+            ("karpenter_nodeclaims_disrupted_total", None),
+        ] {
+            let labels = vec![("type", "Ready".to_owned())];
+            let twin = deprecated_twin(&Metric { name, value: 2.0, unit: "Count", labels });
+            let text = twin.map(|it| {
+                assert_eq!((it.value, it.unit, it.labels.len()), (2.0, "Count", 3), "{name}");
+                format!("{} {} {}", it.name, it.labels[1].1, it.labels[2].1)
+            });
+            assert_eq!(text.as_deref(), expected, "{name}");
+        }
+    }
 
     #[test]
     fn gauges_and_status_families_tell_of_state() {

@@ -132,6 +132,12 @@ pub const ALL: &[Described] = &[
         "Gauges of every single node and pod, and of the conditions of every NodeClaim, NodePool and Node; each is a metric that CloudWatch charges for",
     ),
     described(
+        "DEPRECATED_METRICS",
+        "false",
+        "DeprecatedMetrics",
+        "The metrics of conditions and terminations also under their old names, `operator_status_condition_*` and `operator_termination_*` with labels `group` and `kind`",
+    ),
+    described(
         "ENABLE_ZONAL_SHIFT",
         "false",
         "EnableZonalShift",
