@@ -166,6 +166,10 @@ svg text {{ font: 11px system-ui, sans-serif; fill: #4b5563; }}
 {nodes}
 {pods}
 {price}
+<p>The cheapest possible is a bound and no fleet: what the pods of the moment ask for, in parts of instances, at the best price
+that any pool may buy them for, without regard to zones. What is paid lies above it because nodes are whole and carry what runs
+on every node, pods come and go faster than budgets let nodes go, and a spot node is replaced by a cheaper spot node only with the gate
+SpotToSpotConsolidation, which moves more pods.</p>
 <h2>What needs a look</h2>
 <ul>
 {problems}</ul>
