@@ -233,11 +233,17 @@ async fn read_offerings(
             known.catalog.zones = zones.into_iter().map(|it| (it.name, it.id)).collect();
         }
         Ok(_) => {
-            kept("zones", &Why::Empty("EC2 told no zone"), known.index.offerings_read_at, state, cx)
-                .await
+            kept(
+                "zones",
+                &Why::Empty("EC2 told no zone"),
+                known.index.offerings_read_at,
+                state,
+                cx,
+            )
+            .await;
         }
         Err(error) => {
-            kept("zones", &Why::Failed(&error), known.index.offerings_read_at, state, cx).await
+            kept("zones", &Why::Failed(&error), known.index.offerings_read_at, state, cx).await;
         }
     }
     true
