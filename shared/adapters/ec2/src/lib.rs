@@ -53,24 +53,28 @@ const EVENT_CODES: [&str; 5] = [
 pub struct Ec2Api {
     client: Client,
     budget: CallBudget,
+    clock: Clock,
 }
+
+/// What time it is.
+type Clock = fn() -> Timestamp;
 
 impl Ec2Api {
     pub fn new(connection: &Connection) -> Self {
-        Self::of(aws_sdk_ec2::config::Builder::from(connection.config()))
+        Self::of(aws_sdk_ec2::config::Builder::from(connection.config()), Timestamp::now)
     }
 
     /// A client whose calls are counted, and whose requests come out of its budget.
-    fn of(config: aws_sdk_ec2::config::Builder) -> Self {
+    fn of(config: aws_sdk_ec2::config::Builder, clock: Clock) -> Self {
         let budget = CallBudget::default();
-        let config = config.interceptor(Meter).interceptor(Requests(budget.clone()));
-        Self { client: Client::from_conf(config.build()), budget }
+        let config = config.interceptor(Meter).interceptor(Requests(budget.clone(), clock));
+        Self { client: Client::from_conf(config.build()), budget, clock }
     }
 
     /// Takes a call out of the budget of its operation. What the SDK sends besides its first request is noted by
     /// [`Requests`].
     fn enter(&self, call: Call) -> Result<(), AwsError> {
-        self.budget.take(call.1, Timestamp::now())
+        self.budget.take(call.1, (self.clock)())
     }
 
     async fn terminate(&self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, String)>, AwsError> {
@@ -98,7 +102,7 @@ impl Ec2Api {
 
 /// Notes every request that is sent, tries and pages included, in the budget of its operation.
 #[derive(Debug)]
-struct Requests(CallBudget);
+struct Requests(CallBudget, Clock);
 
 impl Intercept for Requests {
     fn name(&self) -> &'static str {
@@ -112,7 +116,7 @@ impl Intercept for Requests {
         bag: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         if let Some(call) = bag.load::<Metadata>() {
-            self.0.sent(call.name(), Timestamp::now());
+            self.0.sent(call.name(), (self.1)());
         }
         Ok(())
     }
