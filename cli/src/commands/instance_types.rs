@@ -131,7 +131,7 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
     }
     if let Some(pool) = &pool {
         let wanted = allowed_by(pool);
-        resolved.types.retain(|it| wanted.intersects(&it.requirements).is_ok());
+        resolved.types.retain(|it| wanted.meets(&it.requirements));
     }
     if let Some(glob) = &args.name {
         resolved.types.retain(|it| matches(glob, &it.name));

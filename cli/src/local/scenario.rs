@@ -151,7 +151,7 @@ impl Scenario {
             .collect();
         let mut offers = Vec::new();
         for it in &types {
-            for pool in pools.iter().filter(|pool| it.requirements.intersects(pool).is_ok()) {
+            for pool in pools.iter().filter(|pool| it.requirements.meets(pool)) {
                 let wanted = |key: &str, value: &str| pool.get(key).is_none_or(|it| it.has(value));
                 let price = it
                     .offerings

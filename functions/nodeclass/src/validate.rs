@@ -380,7 +380,7 @@ fn choose<'a>(
     let mut candidates: Vec<&InstanceType> = Vec::new();
     for pool in pools {
         let wanted = pool_requirements(pool);
-        for it in types.iter().filter(|it| it.requirements.intersects(&wanted).is_ok()) {
+        for it in types.iter().filter(|it| it.requirements.meets(&wanted)) {
             if !candidates.iter().any(|known| known.name == it.name) {
                 candidates.push(it);
             }

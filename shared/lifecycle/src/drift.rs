@@ -80,5 +80,5 @@ pub fn type_is_gone(claim: &NodeClaim, offered: &[InstanceType]) -> bool {
             wanted.remove(key);
         }
     }
-    !instance_type.offerings.iter().any(|it| it.requirements().intersects(&wanted).is_ok())
+    !instance_type.offerings.iter().any(|it| it.requirements().meets(&wanted))
 }

@@ -1,6 +1,7 @@
 //! The requirement algebra: sets of allowed label values (`spec` scheduling 2, api 6).
 
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
@@ -398,20 +399,53 @@ impl Requirements {
     /// # Errors
     /// The first key, in order, that does not intersect.
     pub fn intersects(&self, incoming: &Self) -> Result<(), Incompatible> {
+        match self.first_disjoint(incoming) {
+            None => Ok(()),
+            Some((key, mine, theirs)) => Err(Incompatible::Disjoint {
+                key: key.to_owned(),
+                incoming: Box::new(theirs.clone()),
+                base: Box::new(mine.clone()),
+            }),
+        }
+    }
+
+    /// [`Self::intersects`] for callers that need no reason: nothing is copied.
+    pub fn meets(&self, incoming: &Self) -> bool {
+        self.first_disjoint(incoming).is_none()
+    }
+
+    /// The first key, in order, that does not intersect, with both requirements of it.
+    fn first_disjoint<'a>(
+        &'a self,
+        incoming: &'a Self,
+    ) -> Option<(&'a str, &'a Requirement, &'a Requirement)> {
+        let absent =
+            |it: &Requirement| matches!(it.operator(), Operator::NotIn | Operator::DoesNotExist);
+        let disjoint = |mine: &Requirement, theirs: &Requirement| {
+            !(mine.intersects(theirs) || absent(mine) && absent(theirs))
+        };
+        // Keys have long beginnings in common. Side by side each is compared about once; looked up, once per level of the tree
+        // and neighbour, which pays for a few.
+        if incoming.0.len() < 3 {
+            return incoming.0.iter().find_map(|(key, theirs)| {
+                let mine = self.0.get(key)?;
+                disjoint(mine, theirs).then_some((key.as_str(), mine, theirs))
+            });
+        }
+        let mut ours = self.0.iter();
+        let (mut own_key, mut mine) = ours.next()?;
         for (key, theirs) in &incoming.0 {
-            let Some(mine) = self.0.get(key) else { continue };
-            let absent = |it: &Requirement| {
-                matches!(it.operator(), Operator::NotIn | Operator::DoesNotExist)
+            let order = loop {
+                match own_key.cmp(key) {
+                    Ordering::Less => (own_key, mine) = ours.next()?,
+                    other => break other,
+                }
             };
-            if !(mine.intersects(theirs) || absent(mine) && absent(theirs)) {
-                return Err(Incompatible::Disjoint {
-                    key: key.clone(),
-                    incoming: Box::new(theirs.clone()),
-                    base: Box::new(mine.clone()),
-                });
+            if order == Ordering::Equal && disjoint(mine, theirs) {
+                return Some((key, mine, theirs));
             }
         }
-        Ok(())
+        None
     }
 
     /// A key that `key` may be a misspelling of: one that contains it, or ends with what follows its first `/`.
@@ -617,6 +651,39 @@ mod tests {
         ] {
             let written = set(&[(given, In, &["v"])]).to_api();
             assert_eq!(written, [NodeSelectorRequirement::new(kept, In, &["v"])]);
+        }
+    }
+
+    #[test]
+    fn the_first_key_that_does_not_intersect_is_told() {
+        // Every pair of sets over four keys, so that either way to walk them is taken: few keys and many, gaps on both sides.
+        let of = |code: usize| {
+            let mut set = Requirements::new();
+            for (at, key) in ["a", "b", "c", "d"].into_iter().enumerate() {
+                match code >> (2 * at) & 3 {
+                    0 => {}
+                    1 => set.add(Requirement::equals(key, "1")),
+                    2 => set.add(Requirement::equals(key, "2")),
+                    _ => set.add(Requirement::does_not_exist(key)),
+                }
+            }
+            set
+        };
+        let sets: Vec<Requirements> = (0..256).map(of).collect();
+        for (x, base) in sets.iter().enumerate() {
+            for (y, incoming) in sets.iter().enumerate() {
+                let differ = |at: &usize| {
+                    let (a, b) = (x >> (2 * at) & 3, y >> (2 * at) & 3);
+                    a != 0 && b != 0 && a != b
+                };
+                let first = (0..4).find(differ).map(|at| ["a", "b", "c", "d"][at]);
+                let told = base.intersects(incoming).err().map(|it| match it {
+                    Incompatible::Disjoint { key, .. } => key,
+                    other => panic!("{other}"),
+                });
+                assert_eq!(told.as_deref(), first, "{x} {y}");
+                assert_eq!(base.meets(incoming), first.is_none(), "{x} {y}");
+            }
         }
     }
 }

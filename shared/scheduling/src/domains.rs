@@ -94,7 +94,7 @@ fn find(pools: &[PoolInput], key: KeyId, term: Option<SetId>, sets: &mut Sets) -
             found.insert((value.to_owned(), taints.clone()));
         };
         let mut seen: FxHashSet<&str> = FxHashSet::default();
-        for type_ in types.iter().filter(|it| it.requirements.intersects(&requirements).is_ok()) {
+        for type_ in types.iter().filter(|it| it.requirements.meets(&requirements)) {
             if offered {
                 for offering in &type_.offerings {
                     let value = match name {
@@ -105,7 +105,7 @@ fn find(pools: &[PoolInput], key: KeyId, term: Option<SetId>, sets: &mut Sets) -
                     if !value.is_empty()
                         && !seen.contains(value)
                         && type_.requirements.get(name).is_none_or(|it| it.has(value))
-                        && requirements.intersects(&offering.requirements()).is_ok()
+                        && requirements.meets(&offering.requirements())
                     {
                         seen.insert(value);
                         take(value);

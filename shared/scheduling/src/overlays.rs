@@ -129,9 +129,8 @@ fn matched(type_: &InstanceType, of_pool: &Requirements, wanted: &Requirements) 
     if base.compatible(wanted, |_| false).is_err() {
         return Vec::new();
     }
-    let matches = |at: &usize| {
-        type_.offerings.get(*at).is_some_and(|it| wanted.intersects(&it.requirements()).is_ok())
-    };
+    let matches =
+        |at: &usize| type_.offerings.get(*at).is_some_and(|it| wanted.meets(&it.requirements()));
     (0..type_.offerings.len()).filter(matches).collect()
 }
 

@@ -217,7 +217,7 @@ impl Template {
         };
         let mut classes = OfferingClasses::default();
         for type_ in types {
-            if type_.requirements.intersects(&requirements).is_err() {
+            if !type_.requirements.meets(&requirements) {
                 continue;
             }
             let mut groups: Vec<Overridden> = vec![(None, None, Vec::new())];
@@ -294,9 +294,7 @@ impl Template {
             .map(|type_| {
                 let mine: Vec<usize> = (0..daemons.len())
                     .filter(|at| {
-                        runs[*at]
-                            .iter()
-                            .any(|set| type_.requirements.intersects(sets.get(*set)).is_ok())
+                        runs[*at].iter().any(|set| type_.requirements.meets(sets.get(*set)))
                     })
                     .collect();
                 let next = groups.len();
@@ -403,7 +401,7 @@ impl Template {
         let mut offered = Bits::none(self.slots.len());
         let mut reserved = Vec::new();
         for (class, bits, holds) in &self.offering_classes {
-            if requirements.intersects(sets.get(*class)).is_ok() {
+            if requirements.meets(sets.get(*class)) {
                 offered.or(bits);
                 reserved.extend(holds.iter().copied());
             }
@@ -431,9 +429,7 @@ impl Template {
                     .slots
                     .iter()
                     .enumerate()
-                    .filter(|(_, slot)| {
-                        self.types[slot.type_at].requirements.intersects(&alone).is_ok()
-                    })
+                    .filter(|(_, slot)| self.types[slot.type_at].requirements.meets(&alone))
                     .map(|it| it.0)
                     .collect();
                 self.meeting.insert(requirement.clone(), bits);
@@ -449,7 +445,7 @@ impl Template {
     pub(crate) fn offered(&self, requirements: &Requirements, sets: &Sets) -> Bits {
         let mut offered = Bits::none(self.slots.len());
         for (class, bits, _) in &self.offering_classes {
-            if requirements.intersects(sets.get(*class)).is_ok() {
+            if requirements.meets(sets.get(*class)) {
                 offered.or(bits);
             }
         }
@@ -596,7 +592,7 @@ impl Template {
                     continue;
                 }
                 seen.set(class.0 as usize);
-                if requirements.intersects(sets.get(*class)).is_ok() {
+                if requirements.meets(sets.get(*class)) {
                     all.push(self.types[slot.type_at].offerings[*at].capacity_type);
                 }
             }
@@ -623,9 +619,8 @@ impl Template {
             for (at, class) in &slot.offerings {
                 let offering = &type_.offerings[*at];
                 let price = offering.price.unwrap_or(f64::INFINITY);
-                let suits = *suits
-                    .entry(*class)
-                    .or_insert_with(|| requirements.intersects(sets.get(*class)).is_ok());
+                let suits =
+                    *suits.entry(*class).or_insert_with(|| requirements.meets(sets.get(*class)));
                 if !suits {
                     continue;
                 }
@@ -699,7 +694,7 @@ impl<'a> OfferingClasses<'a> {
         );
         *self.0.entry(key).or_insert_with(|| {
             let requirements = offering.requirements();
-            let suits = wanted.intersects(&requirements).is_ok();
+            let suits = wanted.meets(&requirements);
             (sets.intern(requirements), suits)
         })
     }

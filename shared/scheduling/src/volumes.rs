@@ -114,7 +114,7 @@ pub(crate) fn alternatives(pod: &Pod, view: &ClusterView) -> Vec<Requirements> {
         let merged = |checked: bool| -> Vec<Requirements> {
             let mut all = Vec::new();
             for a in &combined {
-                for b in terms.iter().filter(|b| !checked || a.intersects(b).is_ok()) {
+                for b in terms.iter().filter(|b| !checked || a.meets(b)) {
                     let mut both = a.clone();
                     both.add_all(b);
                     all.push(both);

@@ -120,10 +120,7 @@ fn compatible(
             }
         })
     };
-    types
-        .into_iter()
-        .filter(|it| requirements.intersects(&it.requirements).is_ok() && fits(it))
-        .collect()
+    types.into_iter().filter(|it| requirements.meets(&it.requirements) && fits(it)).collect()
 }
 
 /// Kinds of reservations that go into one call, in the order of ties.

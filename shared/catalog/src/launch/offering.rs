@@ -78,7 +78,7 @@ mod tests {
                     for (operator, values) in &operators {
                         let mut wanted = Requirements::new();
                         wanted.add(Requirement::new(key, *operator, values.clone()));
-                        let by_sets = wanted.intersects(&offering.requirements()).is_ok();
+                        let by_sets = wanted.meets(&offering.requirements());
                         assert_eq!(
                             allowed(&offering, &wanted),
                             by_sets,
