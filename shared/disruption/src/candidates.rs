@@ -112,17 +112,14 @@ impl<'a> Survey<'a> {
     }
 
     fn filter(&self, method: Method, facts: &Facts) -> Result<Candidate, Rejection> {
-        let candidate = self.candidate(facts).ok_or_else(|| Rejection::silent("not found"))?;
-        let node = &self.view.nodes[facts.at];
-        let claim_is = |condition| node.claim.as_ref().is_some_and(|it| it.is_true(condition));
-        let Some(pool) = self.view.pools.get(&candidate.pool) else {
-            return Err(Rejection::silent("its NodePool is gone"));
-        };
+        let missing = || Rejection::silent("not found");
+        let node = self.view.nodes.get(facts.at).ok_or_else(missing)?;
+        let claim = node.claim.as_ref().ok_or_else(missing)?;
+        let pool = self.view.pools.get(node.pool()).ok_or_else(missing)?;
+        let claim_is = |condition| claim.is_true(condition);
         let disabled = || {
-            Rejection::published(format!(
-                "NodePool \"{}\" has consolidation disabled",
-                candidate.pool
-            ))
+            let why = format!("NodePool \"{}\" has consolidation disabled", node.pool());
+            Rejection::published(why)
         };
         let quiet = || Rejection::silent("condition Consolidatable is not True");
         match method {
@@ -162,7 +159,7 @@ impl<'a> Survey<'a> {
                 if pool.nodepool.is_static() {
                     return Err(Rejection::silent("its NodePool is static"));
                 }
-                if candidate.instance_type.is_none() {
+                if facts.instance_type.is_none() {
                     let name = node.label(labels::INSTANCE_TYPE).unwrap_or_default();
                     return Err(Rejection::published(format!(
                         "Instance Type \"{name}\" not found"
@@ -184,7 +181,7 @@ impl<'a> Survey<'a> {
                 if pool.policy() == Policy::WhenEmpty {
                     return Err(Rejection::published(format!(
                         "NodePool \"{}\" has consolidation policy WhenEmpty, but node is not empty",
-                        candidate.pool
+                        node.pool()
                     )));
                 }
                 if !claim_is(NodeClaim::CONSOLIDATABLE) {
@@ -192,17 +189,12 @@ impl<'a> Survey<'a> {
                 }
             }
         }
-        Ok(candidate)
-    }
-
-    fn candidate(&self, facts: &Facts) -> Option<Candidate> {
-        let node = self.view.nodes.get(facts.at)?;
-        let claim = node.claim.as_ref()?;
-        Some(Candidate {
+        // Last: most nodes are no candidates of most methods.
+        Ok(Candidate {
             at: facts.at,
             name: node.name().to_owned(),
             pool: node.pool().to_owned(),
-            policy: self.view.pools.get(node.pool()).map(crate::cluster::Pool::policy)?,
+            policy: pool.policy(),
             instance_type: facts.instance_type.clone(),
             capacity_type: capacity_type(node.label(labels::CAPACITY_TYPE)),
             zone: node.label(labels::ZONE).map(str::to_owned),

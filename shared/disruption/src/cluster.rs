@@ -7,7 +7,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use spokeshave_model::{
-    CapacityType, InstanceType, Kind, NodeClaim, NodePool, Settings, Taint, Uid,
+    CapacityType, InstanceType, Kind, NodeClaim, NodePool, Resources, Settings, Taint, Uid,
     core::{Node, Pod, PodDisruptionBudget},
     labels,
     meta::StringMap,
@@ -31,6 +31,8 @@ pub struct StateNode {
     pub claim: Option<Arc<NodeClaim>>,
     /// Pods bound to the node, whatever their phase, sorted by key.
     pub pods: Vec<Arc<Pod>>,
+    /// Requests of those that are not finished.
+    pub requests: Resources,
     /// A stored command under way has it as a candidate.
     pub in_command: bool,
     /// That command has come to where its candidates count as going (lifecycle 25.1, step 4).
@@ -259,7 +261,8 @@ impl View {
         let nodes: Vec<Arc<Node>> = cluster.nodes.values().cloned().collect();
         let claims: Vec<Arc<NodeClaim>> = cluster.claims.values().cloned().collect();
         let pods_on = |node: &str| {
-            cluster.pods_on(node).map(|it| it.pods.values().cloned().collect()).unwrap_or_default()
+            let here = cluster.pods_on(node)?;
+            Some((here.pods.values().cloned().collect(), here.requests.clone()))
         };
         Self {
             now,
@@ -291,14 +294,15 @@ impl View {
     }
 }
 
-/// Joins nodes and claims by provider id, and gives each node the pods that are bound to it.
+/// Joins nodes and claims by provider id, and gives each node the pods that are bound to it, and what the unfinished ones
+/// request.
 ///
 /// An empty provider id matches nothing. Several nodes with one provider id stay without a claim but the first, by
 /// name; the claim of the second and later ones counts as foreign. Claims that are not ours are left out.
 pub fn join(
     nodes: &[Arc<Node>],
     claims: &[Arc<NodeClaim>],
-    pods_on: impl Fn(&str) -> Vec<Arc<Pod>>,
+    pods_on: impl Fn(&str) -> Option<(Vec<Arc<Pod>>, Resources)>,
 ) -> Vec<StateNode> {
     let mut by_provider: BTreeMap<&str, &Arc<NodeClaim>> = BTreeMap::new();
     for claim in claims.iter().filter(|it| it.is_managed()) {
@@ -316,8 +320,10 @@ pub fn join(
                 taken.insert(it.name());
             })
             .cloned();
+        let (pods, requests) = pods_on(node.name()).unwrap_or_default();
         joined.push(StateNode {
-            pods: pods_on(node.name()),
+            pods,
+            requests,
             node: Some(Arc::clone(node)),
             claim,
             ..StateNode::default()

@@ -68,7 +68,7 @@ pub fn decide(
     };
     // Few are left by now, mostly none.
     sort_by_price(&mut instance_types, &claim.requirements);
-    let mut claim = NewClaim { instance_types, ..claim.like() };
+    let mut claim = NewClaim { instance_types: instance_types.into(), ..claim.like() };
     // The price test counted on spot; falling back to on-demand could be dearer than what is replaced.
     // DIFFERENCE: where no type that is left can be bought as spot, on-demand is what was priced, and what stays;
     // Karpenter would order spot in vain.
@@ -102,20 +102,20 @@ fn spot_to_spot(n_candidates: usize, claim: &NewClaim, price: f64, enabled: bool
         Err(why) => return Decision::Keep(why),
     };
     sort_by_price(&mut left, &replacement.requirements);
-    replacement.instance_types = left;
     if n_candidates > 1 {
+        replacement.instance_types = left.into();
         return Decision::Replace(Box::new(replacement));
     }
-    let n = replacement.instance_types.len();
+    let n = left.len();
     if n < SPOT_TO_SPOT_MIN_TYPES {
         return Decision::Keep(format!(
             "SpotToSpotConsolidation requires {SPOT_TO_SPOT_MIN_TYPES} cheaper instance type options than the current candidate to consolidate, got {n}"
         ));
     }
     // Without the cut the launch could end outside the cheapest and be consolidated again and again.
-    let needed =
-        needed_for_min_values(&replacement.instance_types, &replacement.requirements).unwrap_or(n);
-    replacement.instance_types.truncate(SPOT_TO_SPOT_MIN_TYPES.max(needed));
+    let needed = needed_for_min_values(&left, &replacement.requirements).unwrap_or(n);
+    left.truncate(SPOT_TO_SPOT_MIN_TYPES.max(needed));
+    replacement.instance_types = left.into();
     Decision::Replace(Box::new(replacement))
 }
 
@@ -168,10 +168,9 @@ pub fn keep_unlike_candidates(
         .iter()
         .filter_map(|it| lowest.get(it.name.as_str()))
         .fold(f64::INFINITY, |bound, price| bound.min(*price));
-    {
-        let filter = OfferingFilter::new(&claim.requirements);
-        claim.instance_types.retain(|it| worst_launch_price(it, &filter) < bound);
-    }
+    let filter = OfferingFilter::new(&claim.requirements);
+    let better = |it: &&Arc<InstanceType>| worst_launch_price(it, &filter) < bound;
+    claim.instance_types = claim.instance_types.iter().filter(better).cloned().collect();
     !claim.instance_types.is_empty()
         && needed_for_min_values(&claim.instance_types, &claim.requirements).is_ok()
 }

@@ -7,11 +7,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use spokeshave_model::{
-    CapacityType, InstanceType, NodeClaim, NodePool, Offering, Requirement, Requirements, Settings,
+    CapacityType, InstanceType, NodeClaim, NodePool, Offering, Requirement, Requirements,
+    Resources, Settings,
     core::{Node, Pod, PodDisruptionBudget},
     labels,
     meta::{apply_merge_patch, from_value},
 };
+use spokeshave_scheduling::requests::pod_requests;
 
 use crate::{
     candidates::{Collection, Survey},
@@ -168,7 +170,12 @@ impl NodeBuilder {
     pub fn build(self) -> StateNode {
         let node: Node = from_value(self.node).expect("a node");
         let claim: NodeClaim = from_value(self.claim).expect("a claim");
+        let mut requests = Resources::new();
+        for pod in self.pods.iter().filter(|it| !it.is_terminal()) {
+            requests.add(&pod_requests(pod));
+        }
         StateNode {
+            requests,
             node: Some(Arc::new(node)),
             claim: Some(Arc::new(claim)),
             pods: self.pods,
@@ -235,7 +242,7 @@ pub fn new_claim(pool: &str, types: &[Arc<InstanceType>], capacity_types: &[&str
     NewClaim {
         pool: pool.into(),
         requirements,
-        instance_types: types.to_vec(),
+        instance_types: types.into(),
         ..NewClaim::default()
     }
 }

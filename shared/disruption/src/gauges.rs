@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 
 use spokeshave_model::{CapacityType, Quantity, Resources, labels, resources::metric_label};
-use spokeshave_scheduling::requests::pod_requests;
 
 use crate::{
     cluster::{StateNode, View},
@@ -38,9 +37,7 @@ fn utilization(view: &View) -> Vec<Measure> {
     for state in &view.nodes {
         let Some(node) = &state.node else { continue };
         offered.add(&node.status.allocatable);
-        for pod in state.pods.iter().filter(|it| !it.is_terminal()) {
-            requested.add(&pod_requests(pod));
-        }
+        requested.add(&state.requests);
     }
     let gauge = |(name, offered): (&str, Quantity)| {
         let share = requested.get(name).as_f64() / offered.as_f64() * 100.0;

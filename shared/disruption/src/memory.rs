@@ -92,7 +92,17 @@ impl Search {
 ///
 /// DIFFERENCE: Karpenter compares a time stamp that some changes move; here the state itself is compared, which also
 /// notices nodes that became candidates without any of those changes.
-pub fn fingerprint(view: &View, candidates: &[Candidate]) -> String {
+pub fn fingerprint(state: u64, candidates: &[Candidate]) -> String {
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    for candidate in candidates {
+        candidate.name.hash(&mut hasher);
+    }
+    format!("{:016x}", hasher.finish())
+}
+
+/// The part of it that is the same for all methods.
+pub fn state_print(view: &View) -> u64 {
     let mut hasher = DefaultHasher::new();
     for node in &view.nodes {
         node.name().hash(&mut hasher);
@@ -109,8 +119,5 @@ pub fn fingerprint(view: &View, candidates: &[Candidate]) -> String {
         (name, pool.nodepool.metadata.uid.as_str(), pool.nodepool.metadata.generation)
             .hash(&mut hasher);
     }
-    for candidate in candidates {
-        candidate.name.hash(&mut hasher);
-    }
-    format!("{:016x}", hasher.finish())
+    hasher.finish()
 }

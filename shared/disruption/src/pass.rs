@@ -1,6 +1,9 @@
 //! One pass: the methods in their order, until one of them has something to do (lifecycle 13).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use jiff::Timestamp;
 
@@ -10,7 +13,7 @@ use crate::{
     candidates::Survey,
     command::{Command, Method},
     gauges::gauges,
-    memory::{Memory, Search, fingerprint},
+    memory::{Memory, Search, fingerprint, state_print},
     methods::{self, Found, Rules, Stopwatch},
     notices::{Measure, Notice},
     simulation::{NewClaim, Simulator},
@@ -61,6 +64,7 @@ pub fn run(
         totals: Some(&totals),
     };
     let mut stopped = outcome.memory.search.take();
+    let print = OnceCell::new();
     for method in Method::ALL.into_iter().filter(|it| *it >= first) {
         if method.simulates() && stopped.as_ref().is_some_and(|it| method < it.method) {
             continue;
@@ -81,7 +85,11 @@ pub fn run(
         outcome.had_candidates = true;
         let remembers =
             matches!(method, Method::MultiNodeConsolidation | Method::SingleNodeConsolidation);
-        let state = if remembers { fingerprint(survey.view, &candidates) } else { String::new() };
+        let state = if remembers {
+            fingerprint(*print.get_or_init(|| state_print(survey.view)), &candidates)
+        } else {
+            String::new()
+        };
         if remembers && outcome.memory.is_quiet(method, &state, survey.view.now) {
             for candidate in &candidates {
                 outcome.note_left(

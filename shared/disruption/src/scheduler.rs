@@ -280,7 +280,7 @@ impl<'a> Scheduler<'a> {
     ) -> Result<Simulation, SimulationError> {
         let Prepared { planner, pdbs, pending, displaced, displaced_keys } = prepared;
         let mut names = BTreeSet::new();
-        let mut moved: BTreeSet<ObjectKey> = BTreeSet::new();
+        let mut moved: Vec<Arc<Pod>> = Vec::new();
         let mut pods: Vec<Arc<Pod>> = pending.clone();
         let mut seed = Seed::new(self.view.now);
         for node in without.iter().filter_map(|at| self.view.nodes.get(*at)) {
@@ -291,7 +291,7 @@ impl<'a> Scheduler<'a> {
             names.extend(node.claim.as_ref().map(|it| it.name().to_owned()));
             seed.add(node.name());
             for pod in pods_to_place(self.view, pdbs, node) {
-                moved.insert(pod.key());
+                moved.push(Arc::clone(pod));
                 pods.push(Arc::clone(pod));
             }
             let name = node.node.as_ref().map(|it| it.name());
@@ -311,8 +311,13 @@ impl<'a> Scheduler<'a> {
         if !solution.unreached.is_empty() {
             return Err(SimulationError::OutOfTime);
         }
+        // Mostly all of them go to new nodes, and nobody asks.
+        let keys: OnceCell<BTreeSet<ObjectKey>> = OnceCell::new();
+        let is_moved = |pod: &ObjectKey| {
+            keys.get_or_init(|| moved.iter().map(|it| it.key()).collect()).contains(pod)
+        };
         let unplaced =
-            unplaced(&mut solution, |pod| !moved.contains(pod) && !displaced_keys.contains(pod));
+            unplaced(&mut solution, |pod| !is_moved(pod) && !displaced_keys.contains(pod));
         let placements = solution
             .existing
             .iter()
@@ -321,7 +326,7 @@ impl<'a> Scheduler<'a> {
                     .pods
                     .iter()
                     .map(|pod| pod.key())
-                    .filter(|key| moved.contains(key))
+                    .filter(is_moved)
                     .map(|key| key.to_string())
                     .collect();
                 (!pods.is_empty()).then(|| Placement { node: it.name.clone(), pods })
@@ -345,7 +350,7 @@ fn new_claim(planned: PlannedClaim, seed: &mut Seed) -> NewClaim {
             offered.iter().map(|it| it.as_str()),
         ));
     }
-    let instance_types = planned.instance_types.clone();
+    let instance_types = Arc::clone(&planned.instance_types);
     let pool = planned.nodepool.name().to_owned();
     let claim = ClaimObject::Planned(Arc::new(planned), seed.clone());
     // The next claim draws other numbers.

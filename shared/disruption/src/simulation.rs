@@ -56,7 +56,7 @@ pub struct NewClaim {
     pub pool: String,
     pub requirements: Requirements,
     /// Types that fit, cheapest first, at most 600.
-    pub instance_types: Vec<Arc<InstanceType>>,
+    pub instance_types: Arc<[Arc<InstanceType>]>,
     /// The object that would be created; the requirements of instance type and capacity type are written anew
     /// from the fields above when the list has been filtered.
     pub claim: ClaimObject,
@@ -68,7 +68,7 @@ impl NewClaim {
         Self {
             pool: self.pool.clone(),
             requirements: self.requirements.clone(),
-            instance_types: Vec::new(),
+            instance_types: Arc::default(),
             claim: self.claim.clone(),
         }
     }

@@ -48,6 +48,9 @@ pub fn pending(view: &ClusterView) -> (Vec<Arc<Pod>>, Vec<Ignored>) {
 
 /// The pods of nodes going away that can and must move (`spec` scheduling 9.3).
 pub fn displaced(view: &ClusterView, now: Timestamp) -> Vec<Arc<Pod>> {
+    if !view.has_leaving() {
+        return Vec::new();
+    }
     let going: BTreeSet<String> = view
         .state_nodes()
         .into_iter()

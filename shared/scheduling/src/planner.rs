@@ -20,6 +20,7 @@ use crate::{
     options::Options,
     ports::HostPort,
     repellers::Repellers,
+    report::Launchable,
     rows::{Row, Rows},
     run::Run,
     sets::{SetId, Sets},
@@ -117,6 +118,8 @@ pub struct Planner<'a> {
     looked_at: FxHashSet<u64>,
     /// Types by price for what claims have become: template, requirements and reservations.
     pub(crate) price_orders: FxHashMap<(usize, SetId, Vec<usize>), Arc<Vec<Priced>>>,
+    /// What such claims can be launched as, by what is left of the types: claims of the same pods can be the same.
+    pub(crate) launchables: FxHashMap<(usize, SetId, Vec<usize>, Bits), Arc<Launchable>>,
     /// Rows whose pods hold one of these ports.
     pub(crate) port_holders: FxHashMap<Vec<HostPort>, Arc<Bits>>,
     measured: usize,
@@ -214,6 +217,7 @@ impl<'a> Planner<'a> {
             wishes: Wishes::default(),
             looked_at: FxHashSet::default(),
             price_orders: FxHashMap::default(),
+            launchables: FxHashMap::default(),
             port_holders: FxHashMap::default(),
             measured: 0,
         }
@@ -247,17 +251,17 @@ impl<'a> Planner<'a> {
     }
 
     /// The set-up of a solve: shapes, topology, what is left on nodes.
-    pub fn prepare(&mut self, batch: &Batch) -> Prepared<'_, 'a> {
+    pub fn prepare<'p>(&'p mut self, batch: &'p Batch) -> Prepared<'p, 'a> {
         Prepared(Run::new(self, batch))
     }
 
     /// Rows answer questions about every key that `pods` or daemons ask about.
-    /// `originals` are the same pods as the batch has them.
-    pub(crate) fn look_at(&mut self, pods: &[Arc<Pod>], originals: &[Arc<Pod>]) {
+    /// `originals` are the same pods as the batch has them, `prints` their fingerprints.
+    pub(crate) fn look_at(&mut self, pods: &[Arc<Pod>], originals: &[Arc<Pod>], prints: &[u64]) {
         let mut keys: BTreeSet<String> = BTreeSet::new();
-        for (pod, original) in pods.iter().zip(originals) {
+        for ((pod, original), print) in pods.iter().zip(originals).zip(prints) {
             // Pods with equal fingerprints ask about the same keys as far as nearly all go; preferences are not in it.
-            if self.looked_at.insert(shapes::fingerprint(pod))
+            if self.looked_at.insert(*print)
                 || !pod.spec.affinity.node_affinity.preferred.is_empty()
             {
                 shapes::keys_of(pod, |key| {

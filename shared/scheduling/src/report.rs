@@ -7,7 +7,7 @@ use std::{
 
 use rustc_hash::FxHashMap;
 use spokeshave_model::{
-    Kind, Operator, Requirement, Requirements, Resources, labels,
+    CapacityType, InstanceType, Kind, Operator, Requirement, Requirements, Resources, labels,
     requirements::Incompatible,
     resources::{CPU, NODES},
     settings::MinValuesPolicy,
@@ -38,6 +38,17 @@ pub const NO_POOLS: &str = "no dynamic nodepools found";
 pub const ALL_FILTERED: &str = "nodepool requirements filtered out all available instance types";
 /// Requests of a million cpu are taken for a slip.
 const MILLION_CPU: i64 = 1_000_000;
+
+/// What claims of one template, with the same requirements and types left, can be launched as.
+#[derive(Clone, Debug)]
+pub(crate) struct Launchable {
+    types: Arc<[Arc<InstanceType>]>,
+    capacity_types: Vec<CapacityType>,
+    cheapest: Option<Cheapest>,
+    overhead: Resources,
+    /// The cut to [`MAX_INSTANCE_TYPES`] leaves fewer values than `minValues` asks for.
+    short: bool,
+}
 
 impl Run<'_, '_> {
     pub(crate) fn report(
@@ -170,16 +181,54 @@ impl Run<'_, '_> {
             let ids = held.iter().map(String::as_str);
             requirements.add(Requirement::new(labels::CAPACITY_RESERVATION_ID, Operator::In, ids));
         }
+        let launchable = self.launchable(claim, &requirements);
+        let template = &self.planner.templates[claim.template];
+        if launchable.short {
+            return Err((template.pool.metadata.name.clone(), pods));
+        }
+        let mut requests = Resources::new();
+        for at in &claim.pods {
+            requests.add(&self.shapes[self.entries[*at].shape].asked);
+        }
+        requests.add(&launchable.overhead);
+        Ok(PlannedClaim {
+            nodepool: Arc::clone(&template.pool),
+            hash: template.hash.clone(),
+            requirements,
+            instance_types: Arc::clone(&launchable.types),
+            capacity_types: launchable.capacity_types.clone(),
+            pods,
+            requests,
+            min_values_relaxed: claim.min_values_relaxed,
+            wanted: Arc::clone(self.planner.sets.get(claim.set)),
+            extended: self.extended(&claim.requests).map(str::to_owned).collect(),
+            reservations: held,
+            cheapest: launchable.cheapest.clone(),
+        })
+    }
+
+    /// What the claim, of these requirements, can be launched as.
+    fn launchable(&mut self, claim: &Claim, requirements: &Requirements) -> Arc<Launchable> {
+        let question = (claim.template, claim.set, claim.held.clone(), claim.slots.clone());
+        if let Some(known) = self.planner.launchables.get(&question) {
+            return Arc::clone(known);
+        }
+        let made = Arc::new(self.make_launchable(claim, requirements));
+        self.planner.launchables.insert(question, Arc::clone(&made));
+        made
+    }
+
+    fn make_launchable(&mut self, claim: &Claim, requirements: &Requirements) -> Launchable {
         let template = &self.planner.templates[claim.template];
         let question = (claim.template, claim.set, claim.held.clone());
         let order = if template.has_overrides() {
             // The cheapest offering of a type may be one of those that do not hold the pods.
-            Arc::new(template.by_price(&requirements, &claim.slots, &self.planner.sets))
+            Arc::new(template.by_price(requirements, &claim.slots, &self.planner.sets))
         } else if let Some(known) = self.planner.price_orders.get(&question) {
             Arc::clone(known)
         } else {
             let all = Bits::all(template.slots.len());
-            let found = Arc::new(template.by_price(&requirements, &all, &self.planner.sets));
+            let found = Arc::new(template.by_price(requirements, &all, &self.planner.sets));
             self.planner.price_orders.insert(question, Arc::clone(&found));
             found
         };
@@ -190,9 +239,9 @@ impl Run<'_, '_> {
         let mut priced = order.iter().filter(|it| there[it.type_at]);
         let listed: Vec<Priced> = priced.by_ref().take(MAX_INSTANCE_TYPES).copied().collect();
         let cut = priced.next().is_some();
-        let pool = template.pool.metadata.name.clone();
-        if cut && self.planner.options.min_values_policy == MinValuesPolicy::Strict {
-            let short = requirements.iter().any(|it| {
+        let short = cut
+            && self.planner.options.min_values_policy == MinValuesPolicy::Strict
+            && requirements.iter().any(|it| {
                 it.min_values.is_some_and(|least| {
                     let values: BTreeSet<&str> = listed
                         .iter()
@@ -205,15 +254,6 @@ impl Run<'_, '_> {
                     i64::try_from(values.len()).unwrap_or(i64::MAX) < i64::from(least)
                 })
             });
-            if short {
-                return Err((pool, pods));
-            }
-        }
-        let mut requests = Resources::new();
-        for at in &claim.pods {
-            requests.add(&self.shapes[self.entries[*at].shape].asked);
-        }
-        requests.add(&template.least_overhead(&claim.slots));
         let cheapest = listed.first().and_then(|first| {
             let type_ = &template.types[first.type_at];
             let offering = type_.offerings.get(first.offering?)?;
@@ -224,24 +264,18 @@ impl Run<'_, '_> {
                 price: offering.price,
             })
         });
-        let capacity_types =
-            template.capacity_types(&requirements, &claim.slots, &listed, &self.planner.sets);
-        let instance_types =
-            listed.iter().map(|it| Arc::clone(&template.types[it.type_at])).collect();
-        Ok(PlannedClaim {
-            nodepool: Arc::clone(&template.pool),
-            hash: template.hash.clone(),
-            requirements,
-            instance_types,
-            capacity_types,
-            pods,
-            requests,
-            min_values_relaxed: claim.min_values_relaxed,
-            wanted: Arc::clone(self.planner.sets.get(claim.set)),
-            extended: self.extended(&claim.requests).map(str::to_owned).collect(),
-            reservations: held,
+        Launchable {
+            types: listed.iter().map(|it| Arc::clone(&template.types[it.type_at])).collect(),
+            capacity_types: template.capacity_types(
+                requirements,
+                &claim.slots,
+                &listed,
+                &self.planner.sets,
+            ),
             cheapest,
-        })
+            overhead: template.least_overhead(&claim.slots),
+            short,
+        }
     }
 
     /// Why a pod of this shape has no place, with everything that it could give up given up.

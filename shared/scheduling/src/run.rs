@@ -6,7 +6,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use spokeshave_model::{
     Kind, NodeClaim, ObjectKey, Requirement, Requirements, Resources, Taint, core::Pod, labels,
@@ -101,7 +101,7 @@ pub(crate) type Choices = SmallVec<[(SetId, Option<SetId>); 8]>;
 #[derive(Debug)]
 pub(crate) struct Run<'p, 'a> {
     pub(crate) planner: &'p mut Planner<'a>,
-    pub(crate) batch: Batch,
+    pub(crate) batch: &'p Batch,
     pub(crate) topology: Topology,
     pub(crate) shapes: Vec<Shape>,
     /// Shapes of pods that have given up nothing yet.
@@ -148,7 +148,7 @@ pub(crate) struct Run<'p, 'a> {
 }
 
 impl<'p, 'a> Run<'p, 'a> {
-    pub(crate) fn new(planner: &'p mut Planner<'a>, batch: &Batch) -> Self {
+    pub(crate) fn new(planner: &'p mut Planner<'a>, batch: &'p Batch) -> Self {
         let view = planner.view;
         let pods: Vec<Arc<Pod>> = batch
             .pods
@@ -159,9 +159,8 @@ impl<'p, 'a> Run<'p, 'a> {
                 PreferencePolicy::Ignore => shapes::without_preferences(&pod).map_or(pod, Arc::new),
             })
             .collect();
-        planner.look_at(&pods, &batch.pods);
-        let moving: FxHashSet<ObjectKey> =
-            pods.iter().filter(|it| it.is_bound()).map(|it| Kind::key(&**it)).collect();
+        let prints: Vec<u64> = pods.iter().map(|it| shapes::fingerprint(it)).collect();
+        planner.look_at(&pods, &batch.pods, &prints);
         // By name, not row by row: there are thousands of rows, and few are taken out.
         let out: Bits = batch.without.iter().flat_map(|it| planner.rows.named(it)).collect();
         let mut offered = planner.open_rows.clone();
@@ -174,10 +173,10 @@ impl<'p, 'a> Run<'p, 'a> {
         let remaining = planner.remaining(|row| row.offered && !out.get(row.at));
         let n_dims = planner.dims.len();
         let Planner { repellers, rows, sets, .. } = &mut *planner;
-        let topology = Topology::new(&moving, out.clone(), repellers, view, rows, sets);
+        let topology = Topology::new(&batch.pods, out.clone(), repellers, view, rows, sets);
         let mut run = Self {
             planner,
-            batch: batch.clone(),
+            batch,
             topology,
             shapes: Vec::new(),
             by_wish: FxHashMap::default(),
@@ -214,7 +213,7 @@ impl<'p, 'a> Run<'p, 'a> {
             waiting: BTreeMap::new(),
         };
         run.count_reservations();
-        run.enter(&pods);
+        run.enter(&pods, &prints);
         run.adopt_orders();
         run
     }
@@ -247,16 +246,17 @@ impl<'p, 'a> Run<'p, 'a> {
         }
     }
 
-    fn enter(&mut self, pods: &[Arc<Pod>]) {
-        for (at, pod) in pods.iter().enumerate() {
+    fn enter(&mut self, pods: &[Arc<Pod>], prints: &[u64]) {
+        let asks_for_keys = !self.batch.displaced.is_empty() || self.batch.explain.is_some();
+        for (at, (pod, print)) in pods.iter().zip(prints).enumerate() {
             // The pod itself, not the copy with defaults and without preferences.
             let original = Arc::clone(self.batch.pods.get(at).unwrap_or(pod));
-            let shape = self.shape_of(pod, &original);
-            let key = Kind::key(&**pod);
-            let displaced = self.batch.displaced.contains(&key);
+            let shape = self.shape_of(pod, &original, *print);
+            let key = asks_for_keys.then(|| Kind::key(&**pod));
+            let displaced = key.as_ref().is_some_and(|it| self.batch.displaced.contains(it));
             let movable =
                 self.batch.respect_consolidate_after && !displaced && pod.status.phase != "Pending";
-            if self.batch.explain.as_ref() == Some(&key) {
+            if key.is_some() && self.batch.explain == key {
                 self.explained = Some(at);
             }
             self.entries.push(Entry { pod: original, shape, movable, displaced });
@@ -402,8 +402,8 @@ impl<'p, 'a> Run<'p, 'a> {
             .collect()
     }
 
-    fn shape_of(&mut self, pod: &Arc<Pod>, original: &Arc<Pod>) -> ShapeId {
-        let wish = self.planner.wish_of(pod, original);
+    fn shape_of(&mut self, pod: &Arc<Pod>, original: &Arc<Pod>, print: u64) -> ShapeId {
+        let wish = self.planner.wish_of(pod, original, print);
         if let Some(known) = self.by_wish.get(&wish.id) {
             return *known;
         }

@@ -37,7 +37,7 @@ pub struct PlannedClaim {
     /// Everything that the node must meet, instance types and capacity types aside.
     pub requirements: Requirements,
     /// Types that can carry the pods, cheapest first, at most 600.
-    pub instance_types: Vec<Arc<InstanceType>>,
+    pub instance_types: Arc<[Arc<InstanceType>]>,
     /// Capacity types of the offerings that can carry the pods, sorted.
     ///
     /// DIFFERENCE: where offerings of a type override its capacity, only those that hold the pods count; Karpenter takes all

@@ -1,13 +1,14 @@
 //! Topology groups: spread, affinity and anti-affinity as counts per domain (`spec` scheduling 7).
 
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use spokeshave_model::{
-    LabelSelector, ObjectKey, Requirement, Toleration,
+    Kind, LabelSelector, ObjectKey, Requirement, Toleration,
     core::{Pod, PodAffinityTerm, TopologySpreadConstraint},
     labels,
     selectors::LabelSelectorRequirement,
@@ -277,8 +278,11 @@ pub(crate) struct Topology {
     pub(crate) choosy: Vec<usize>,
     /// Inverse groups: their owners are counted, and the pods that they select kept away.
     pub(crate) inverse: Vec<usize>,
-    /// Pods of this solve that are bound and active, and where: they do not count there.
-    moving: Vec<(Arc<Pod>, usize)>,
+    /// Pods of this solve that are bound.
+    bound: Vec<Arc<Pod>>,
+    /// Those of them that are active, and where: they do not count there. Found when somebody asks: most solves have no
+    /// constraint.
+    moving: OnceCell<Vec<(Arc<Pod>, usize)>>,
     /// What of the repellers is moving.
     leaving: Vec<Leaving>,
     /// Rows that are taken out for this solve.
@@ -370,25 +374,37 @@ impl Bases {
 
 impl Topology {
     pub(crate) fn new(
-        moving: &FxHashSet<ObjectKey>,
+        pods: &[Arc<Pod>],
         out: Bits,
         repellers: &Repellers,
         view: &ClusterView,
         rows: &Rows,
         sets: &mut Sets,
     ) -> Self {
-        let moving_owners = moving.iter().filter(|it| view.repellers.contains(*it));
-        let leaving = moving_owners
-            .filter_map(|it| view.pod(it))
-            .flat_map(|it| repellers.leaving(it, view, rows, sets))
-            .collect();
-        let moving = moving
-            .iter()
-            .filter_map(|it| view.pod(it))
-            .filter(|it| spokeshave_model::pod_classes::is_active(it))
-            .filter_map(|it| Some((Arc::clone(it), rows.by_node(&it.spec.node_name)?.at)))
-            .collect();
-        Self { moving, leaving, out, ..Self::default() }
+        let bound: Vec<Arc<Pod>> = pods.iter().filter(|it| it.is_bound()).cloned().collect();
+        let mut leaving = Vec::new();
+        if !view.repellers.is_empty() {
+            let keys: BTreeSet<ObjectKey> = bound.iter().map(|it| it.key()).collect();
+            leaving = keys
+                .iter()
+                .filter(|it| view.repellers.contains(*it))
+                .filter_map(|it| view.pod(it))
+                .flat_map(|it| repellers.leaving(it, view, rows, sets))
+                .collect();
+        }
+        Self { bound, leaving, out, ..Self::default() }
+    }
+
+    /// The bound pods that do not count where they are, as the view has them.
+    fn moving(&self, view: &ClusterView, rows: &Rows) -> &[(Arc<Pod>, usize)] {
+        self.moving.get_or_init(|| {
+            let keys: BTreeSet<ObjectKey> = self.bound.iter().map(|it| it.key()).collect();
+            keys.iter()
+                .filter_map(|it| view.pod(it))
+                .filter(|it| spokeshave_model::pod_classes::is_active(it))
+                .filter_map(|it| Some((Arc::clone(it), rows.by_node(&it.spec.node_name)?.at)))
+                .collect()
+        })
     }
 
     /// The groups of a pod's questions.
@@ -494,7 +510,7 @@ impl Topology {
             }
             return;
         }
-        for (pod, row) in &self.moving {
+        for (pod, row) in self.moving(shared.view, shared.rows) {
             if group.identity.selects(pod)
                 && let Some(at) = place(group, shared.rows.get(*row), shared.sets)
             {

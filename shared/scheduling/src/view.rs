@@ -674,6 +674,15 @@ impl ClusterView {
         rest
     }
 
+    /// Whether anything may be marked for deletion: asked before nodes and claims are joined to see what.
+    pub(crate) fn has_leaving(&self) -> bool {
+        let goes =
+            |it: &NodeClaim| it.metadata.deleting() || it.is_true(NodeClaim::INSTANCE_TERMINATING);
+        !self.marked.is_empty()
+            || self.claims.values().any(|it| goes(it))
+            || self.nodes.values().any(|it| it.metadata.deleting())
+    }
+
     /// Claims without a provider id that are not being deleted: ordered, of a size not yet known.
     pub fn unlaunched(&self) -> impl Iterator<Item = &Arc<NodeClaim>> {
         self.claims.values().filter(|it| {

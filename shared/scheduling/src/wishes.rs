@@ -100,11 +100,10 @@ fn number<T: std::hash::Hash + Eq>(of: &mut FxHashMap<T, usize>, it: T) -> usize
 }
 
 impl Planner<'_> {
-    /// What `pod` asks for. `original` is the same pod as the view or the caller has it.
-    pub(crate) fn wish_of(&mut self, pod: &Arc<Pod>, original: &Arc<Pod>) -> Arc<Wish> {
+    /// What `pod`, of this fingerprint, asks for. `original` is the same pod as the view or the caller has it.
+    pub(crate) fn wish_of(&mut self, pod: &Arc<Pod>, original: &Arc<Pod>, print: u64) -> Arc<Wish> {
         let alone = volumes::has_claims(pod);
         let address = Arc::as_ptr(original) as usize;
-        let print = if alone { 0 } else { shapes::fingerprint(pod) };
         let wishes = &self.wishes;
         let known = if alone {
             wishes.by_pod.get(&address).map(|it| it.1)
