@@ -1,5 +1,5 @@
 //! template.yaml as JSON. Tags such as `!Ref` and `!GetAtt` are dropped: what stays is the name that they refer to.
-//! Choices by `MakesInterruptionQueue` and `HasKey` are made as the parameters' defaults make them.
+//! Choices by `MakesInterruptionQueue`, `HasKey` and `HasLongName` are made as the parameters' defaults make them.
 
 use serde_json::{Map, Value};
 
@@ -18,7 +18,7 @@ fn chosen(value: Value) -> Option<Value> {
         Value::Array(items) => {
             let branch = match items.first().and_then(Value::as_str) {
                 Some("MakesInterruptionQueue") if items.len() == 3 => Some(1),
-                Some("HasKey") if items.len() == 3 => Some(2),
+                Some("HasKey" | "HasLongName") if items.len() == 3 => Some(2),
                 _ => None,
             };
             match branch {

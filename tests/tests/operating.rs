@@ -121,7 +121,8 @@ async fn dead_letters_are_listed_shown_and_sent_again() {
     assert_eq!(listed("launch")["messages"], 1);
 
     let (status, answer, _) = dlq("redrive", &["--queue", "launch", "--id", "nobody"]);
-    assert_eq!((status, &answer["moved"]), (0, &json!([])));
+    assert_eq!((status, &answer["moved"]), (1, &json!([])));
+    assert_eq!(answer["notFound"], json!(["nobody"]));
     let (_, answer, _) = dlq("redrive", &["--queue", "launch", "--dry-run"]);
     assert_eq!(answer["moved"][0]["id"], json!(id));
     assert_eq!(listed("launch")["messages"], 1);

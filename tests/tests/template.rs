@@ -420,7 +420,45 @@ fn the_cluster_name_is_required_and_checked() {
     let parameter = &template["Parameters"]["ClusterName"];
     assert_eq!(parameter.get("Default"), None);
     assert_eq!(parameter["AllowedPattern"], "^[0-9A-Za-z][A-Za-z0-9_-]*$");
-    assert_eq!((&parameter["MinLength"], &parameter["MaxLength"]), (&json!(1), &json!(100)));
+    // The queue is named after it, and SQS takes no longer name: refused before anything is made.
+    assert_eq!((&parameter["MinLength"], &parameter["MaxLength"]), (&json!(1), &json!(80)));
+    let refusal = parameter["ConstraintDescription"].as_str().expect("a text");
+    assert!(refusal.contains("LongClusterName"), "{refusal}");
+}
+
+#[test]
+fn a_cluster_name_too_long_for_a_queue_is_given_apart() {
+    // Without the choices made.
+    let raw: Value = serde_saphyr::from_str(include_str!("../../template.yaml")).expect("YAML");
+    let parameter = &raw["Parameters"]["LongClusterName"];
+    assert_eq!(parameter["Default"], "");
+    // From where the other parameter ends to what EKS takes.
+    let pattern = parameter["AllowedPattern"].as_str().expect("a pattern");
+    let rest = "{80,99}";
+    assert_eq!(pattern, format!("^([0-9A-Za-z][A-Za-z0-9_-]{rest})?$"));
+    // Whatever asks EKS, IAM or CloudWatch for the cluster says its own name, whichever parameter has it.
+    let own = json!(["HasLongName", "LongClusterName", "ClusterName"]);
+    assert_eq!(raw["Globals"]["Function"]["Environment"]["Variables"]["CLUSTER_NAME"], own);
+    for (name, entry) in resources(&raw, "AWS::EKS::AccessEntry") {
+        assert_eq!(entry["ClusterName"], own, "{name}");
+    }
+    for concern in Concern::ALL {
+        let role = properties(&raw, &format!("{}Role", pascal(*concern)));
+        let document = &role["Policies"][0]["PolicyDocument"];
+        assert_eq!(document[1]["ClusterName"], own, "{concern}");
+    }
+    assert_eq!(properties(&raw, "ObserveOnlyAlarm")["Dimensions"][0]["Value"], own);
+    assert_eq!(properties(&raw, "Dashboard")["DashboardBody"][1]["ClusterName"], own);
+    // What has a name of its own made of it takes the short one, and has room for it.
+    let queue = &properties(&raw, "InterruptionQueue")["QueueName"];
+    assert_eq!(queue[2], "ClusterName");
+    let longest = "a".repeat(80);
+    for (name, field, limit) in [("Bus", "Name", 256), ("Dashboard", "DashboardName", 255)] {
+        let text = properties(&raw, name)[field].as_str().expect("a text");
+        let text =
+            text.replace("${ClusterName}", &longest).replace("${AWS::Region}", "ap-southeast-99");
+        assert!(!text.contains('$') && text.len() <= limit, "{text}");
+    }
 }
 
 #[test]

@@ -80,10 +80,10 @@ pub fn run(args: &Args, out: &Output) -> Result<ExitStatus, Failure> {
             .fix("give the stack that template.yaml was deployed as"));
     };
     let mut findings = Findings::default();
-    wiring::check(&session, &mut findings);
+    let only_watches = wiring::check(&session, &mut findings);
     let roles = functions::check(&session, &name, &mut findings);
     if !args.no_cluster {
-        cluster::check(args, &session, &name, &roles, &mut findings)?;
+        cluster::check(args, &session, &name, &roles, only_watches, &mut findings)?;
     }
     if !args.no_probe {
         probe::check(&session, std::time::Duration::from_secs(args.probe_seconds), &mut findings);

@@ -72,9 +72,10 @@ impl Stack {
         self.resources.get(logical).map(|it| it.physical_id.as_str()).filter(|it| !it.is_empty())
     }
 
-    /// The cluster that the stack serves.
+    /// The cluster that the stack serves. A name too long for a queue has a parameter of its own.
     pub fn cluster(&self) -> Option<&str> {
-        self.parameters.get("ClusterName").map(String::as_str)
+        let long = self.parameters.get("LongClusterName").filter(|it| !it.is_empty());
+        long.or_else(|| self.parameters.get("ClusterName")).map(String::as_str)
     }
 }
 
@@ -148,6 +149,11 @@ mod tests {
         let stack = described(text, "prod").expect("a stack");
         assert_eq!((stack.status.as_str(), stack.cluster()), ("UPDATE_COMPLETE", Some("blue")));
         assert_eq!(stack.parameters["SubnetIds"], "");
+        let mut long = stack.clone();
+        long.parameters.insert("LongClusterName".into(), String::new());
+        assert_eq!(long.cluster(), Some("blue"));
+        long.parameters.insert("LongClusterName".into(), "b".repeat(90));
+        assert_eq!(long.cluster(), Some("b".repeat(90).as_str()));
         assert_eq!(stack.outputs["EventBus"], "bus");
         assert_eq!(described("<a/>", "prod"), None);
         assert_eq!(described("", "prod"), None);

@@ -8,6 +8,7 @@
 //! is recorded and dropped, since trying again does not help.
 
 mod hooks;
+mod probe;
 
 use std::collections::BTreeSet;
 
@@ -67,6 +68,7 @@ pub async fn handle(
     cx: &Invocation<'_>,
 ) -> BatchAnswer {
     let mut answer = BatchAnswer::done();
+    probe::answer(batch, state, cx).await;
     match stack::observes_only(state).await {
         Ok(false) => {}
         // The other autoscaler acts on its own queue.

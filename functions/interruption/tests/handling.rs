@@ -517,3 +517,35 @@ fn a_hook_fails_alone() {
         assert_eq!((to, work.keys[0].name.as_str()), (Concern::Termination, "group-node"));
     }
 }
+
+#[test]
+fn a_made_up_warning_of_the_doctor_is_recorded_and_harms_nobody() {
+    let world = Fake::at(now());
+    add_claim(&world, "a", 1);
+    let mut warning: Value =
+        serde_json::from_str(&sample("aws/spot-interruption-warning.json")).expect("JSON");
+    warning["id"] = json!("spokeshave-doctor-1772438402000");
+    warning["detail"]["instance-id"] = json!("i-00000000000000000");
+    let probe = batch(&[warning.to_string()]);
+    assert_eq!(handle_batch(&world, &probe), [""; 0]);
+    let key = StateKey::new("probe", "spokeshave-doctor-1772438402000");
+    let expires = world.records.borrow()[&key].expires_at;
+    assert_eq!(expires, Some("2026-03-02T09:00:02Z".parse().expect("a time")));
+    assert_eq!(*world.calls.borrow(), ["write probe/spokeshave-doctor-1772438402000"]);
+    assert!(world.sent.borrow().is_empty());
+
+    // While another autoscaler is at work, too: the way here is what was asked about.
+    let watching = Fake::at(now());
+    let flag = spokeshave_ports::stack::observe_only_key();
+    block_on(watching.write(&flag, json!({}), None, When::Always)).expect("written");
+    assert_eq!(handle_batch(&watching, &probe), [""; 0]);
+    assert!(watching.records.borrow().contains_key(&key));
+
+    // The record is all that depends on the table.
+    let broken = Fake::at(now());
+    broken.fail("write probe/spokeshave-doctor-1772438402000", "InternalError");
+    assert_eq!(handle_batch(&broken, &probe), [""; 0]);
+    let decisions = broken.decisions.borrow();
+    let answer = decisions.iter().find(|it| it.action == "answer").expect("a decision");
+    assert!(answer.error, "{answer:?}");
+}

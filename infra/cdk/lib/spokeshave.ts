@@ -111,14 +111,17 @@ export class Spokeshave extends Construct {
       throw new Error("subnetIds need securityGroupIds");
     }
     const parameters: Record<string, unknown> = {
-      ClusterName: props.clusterName,
-      InterruptionQueueName: props.interruptionQueueName ?? shortened(props.clusterName, LONGEST_QUEUE_NAME),
+      ClusterName: shortened(props.clusterName, LONGEST_QUEUE_NAME),
     };
     const set = (name: string, value: unknown): void => {
       if (value !== undefined) {
         parameters[name] = value;
       }
     };
+    if (parameters.ClusterName !== props.clusterName) {
+      set("LongClusterName", props.clusterName);
+    }
+    set("InterruptionQueueName", props.interruptionQueueName);
     set("ClusterEndpoint", props.clusterEndpoint);
     set("ClusterCABundle", props.clusterCaBundle);
     set("ManageAccessEntries", props.manageAccessEntries?.toString());

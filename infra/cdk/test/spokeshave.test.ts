@@ -91,7 +91,7 @@ test("properties become parameters", () => {
     parameters: { BatchIdleDuration: "2s" },
   });
   const expected = {
-    ClusterName: "prod", InterruptionQueueName: "prod", SubnetIds: "subnet-1,subnet-2", SecurityGroupIds: "sg-1",
+    ClusterName: "prod", LongClusterName: "", InterruptionQueueName: "", SubnetIds: "subnet-1,subnet-2", SecurityGroupIds: "sg-1",
     FeatureGates: "NodeRepair=true,ReservedCapacity=false", BridgeMode: "poll", MakeAlarms: "false",
     BatchIdleDuration: "2s",
   };
@@ -112,7 +112,10 @@ test("long names are cut and stay apart", () => {
   assert.notEqual(one, other);
   assert.equal(shortened("prod", 80), "prod");
   const made = synthesized({ clusterName: "a".repeat(100) });
-  assert.match(made.Parameters.InterruptionQueueName.Default, /^a{71}-[0-9a-f]{8}$/);
+  assert.match(made.Parameters.ClusterName.Default, /^a{71}-[0-9a-f]{8}$/);
+  assert.equal(made.Parameters.LongClusterName.Default, "a".repeat(100));
+  assert.match("a".repeat(100), new RegExp(made.Parameters.LongClusterName.AllowedPattern));
+  assert.doesNotMatch("a".repeat(80), new RegExp(made.Parameters.LongClusterName.AllowedPattern));
 });
 
 test("cdk-nag finds nothing", () => {

@@ -20,3 +20,11 @@ pub const OBSERVE_FOR_SECONDS: i64 = 90;
 pub async fn observes_only(state: &impl StateTable) -> Result<bool, StateError> {
     Ok(state.read(&observe_only_key()).await?.is_some())
 }
+
+/// How the id of a made-up spot warning begins by which `spokeshave doctor` tries the way to the interruption function.
+pub const PROBE_ID: &str = "spokeshave-doctor-";
+
+/// Key of the record by which the interruption function says that the made-up warning `id` has come to it.
+pub fn probe_key(id: &str) -> StateKey {
+    StateKey::new("probe", id)
+}

@@ -18,8 +18,8 @@ use crate::{
 
 /// How long messages that are looked at stay hidden from others who look.
 const HIDDEN: u32 = 60;
-/// Messages of a queue that are looked at by one command at most.
-const LOOKED_AT: u32 = 1_000;
+/// Messages of a queue that one command looks at and leaves there, at most.
+const LOOKED_AT: usize = 1_000;
 
 /// The dead letters of one queue. All standard queues share one dead-letter queue, and so do the FIFO ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ fn letters_of(session: &Session, holder: &'static str, message: &Message) -> Let
 /// `dlq list`.
 pub fn list(args: &StackArgs, out: &Output) -> Result<ExitStatus, Failure> {
     let session = Session::open(args)?;
-    let everything = Chosen { stack: args.clone(), queue: vec![], id: vec![], limit: LOOKED_AT };
+    let everything = Chosen { stack: args.clone(), queue: vec![], id: vec![], limit: u32::MAX };
     let mut found: BTreeMap<String, u64> = BTreeMap::new();
     let (mut sum, mut in_flight, mut more) = (0, 0, 0);
     let mut holders = BTreeMap::new();
@@ -133,14 +133,12 @@ pub fn list(args: &StackArgs, out: &Output) -> Result<ExitStatus, Failure> {
         in_flight += count("ApproximateNumberOfMessagesNotVisible");
         sum += waiting + count("ApproximateNumberOfMessagesNotVisible");
         if waiting > 0 {
-            let (seen, others) = take(&session, holder, &queue, &all(), &everything)?;
-            for (letters, _) in &seen {
-                *found.entry(letters.name.clone()).or_default() += 1;
-            }
-            let looked_at = u64::try_from(seen.len()).unwrap_or(u64::MAX);
-            more += waiting.saturating_sub(looked_at);
-            release(&session, &queue, seen.iter().map(|it| &it.1));
-            release(&session, &queue, &others);
+            let walk = Walk { session: &session, holder, queue: &queue, chosen: &everything };
+            let looked_at = walk.over(|letters, _| {
+                *found.entry(letters.name).or_default() += 1;
+                Fate::Stays
+            });
+            more += waiting.saturating_sub(looked_at.into_result()?);
         }
         holders.insert(holder, queue);
     }
@@ -191,54 +189,104 @@ fn last(id: &str) -> &str {
     id.rsplit(['/', ':']).next().unwrap_or(id)
 }
 
-/// Messages with what they belong to, and those that were not asked for.
-type Taken = (Vec<(Letters, Message)>, Vec<Message>);
-
-/// Messages of a queue, each hidden from others until it is released. Of a FIFO queue only the first ones of each message
-/// group may be had at a time, as SQS keeps their order.
-fn take(
-    session: &Session,
-    holder: &'static str,
-    queue: &Queue,
-    names: &[Letters],
-    chosen: &Chosen,
-) -> Result<Taken, Failure> {
-    let (mut wanted, mut others) = (Vec::new(), Vec::new());
-    let mut seen = BTreeSet::new();
-    let mut n_of: BTreeMap<String, u32> = BTreeMap::new();
-    loop {
-        let page = session.aws.receive(queue, HIDDEN).map_err(|it| failed(&it))?;
-        // A message that comes a second time has become visible again: everything has been seen.
-        let fresh: Vec<Message> =
-            page.into_iter().filter(|it| seen.insert(it.id.clone())).collect();
-        if fresh.is_empty() {
-            break;
-        }
-        for message in fresh {
-            let letters = letters_of(session, holder, &message);
-            // What nobody knows the queue of is part of every question about all queues.
-            let asked_for = chosen.queue.is_empty() || names.iter().any(|it| it.name == letters.name);
-            let asked_for = asked_for && (chosen.id.is_empty() || chosen.id.contains(&message.id));
-            let n = n_of.entry(letters.name.clone()).or_default();
-            if asked_for && *n < chosen.limit {
-                *n += 1;
-                wanted.push((letters, message));
-            } else {
-                others.push(message);
-            }
-        }
-        if seen.len() >= usize::try_from(LOOKED_AT).unwrap_or(usize::MAX) {
-            break;
-        }
-    }
-    Ok((wanted, others))
+/// What becomes of a message that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is not in the queue any more.
+    Gone,
+    Stays,
 }
 
-/// Lets others see messages again. One that is gone meanwhile is no failure.
-fn release<'a>(session: &Session, queue: &Queue, messages: impl IntoIterator<Item = &'a Message>) {
-    for message in messages {
-        let _ = session.aws.release(queue, message);
+/// How a walk over a queue went.
+struct Walked {
+    looked_at: u64,
+    /// The queue did not answer, or its messages may not be read.
+    error: Option<CallError>,
+}
+
+impl Walked {
+    /// # Errors
+    /// When not everything could be looked at.
+    fn into_result(self) -> Result<u64, Failure> {
+        self.error.map_or(Ok(self.looked_at), |it| Err(failed(&it)))
     }
+}
+
+/// A walk over the messages of a queue that were asked for.
+struct Walk<'a> {
+    session: &'a Session,
+    holder: &'static str,
+    queue: &'a Queue,
+    chosen: &'a Chosen,
+}
+
+impl Walk<'_> {
+    /// Shows `each` the messages that were asked for, page by page: what it takes away is gone before the next page, so
+    /// that no message is held for longer than a page takes. What stays is hidden from others until the walk ends.
+    ///
+    /// Of a FIFO queue the next messages of a message group come only when the ones before are gone, as SQS keeps their
+    /// order.
+    fn over(&self, mut each: impl FnMut(Letters, &Message) -> Fate) -> Walked {
+        let mut walked = Walked { looked_at: 0, error: None };
+        let mut kept: BTreeMap<String, Message> = BTreeMap::new();
+        let mut n_of: BTreeMap<String, u32> = BTreeMap::new();
+        loop {
+            let page = match self.session.aws.receive(self.queue, HIDDEN) {
+                Ok(page) => page,
+                Err(error) => {
+                    walked.error = Some(error);
+                    break;
+                }
+            };
+            let mut is_fresh = false;
+            for message in page {
+                // One that comes a second time has become visible again. Only its newest receipt lets it go.
+                if kept.contains_key(&message.id) {
+                    kept.insert(message.id.clone(), message);
+                    continue;
+                }
+                is_fresh = true;
+                walked.looked_at += 1;
+                let letters = letters_of(self.session, self.holder, &message);
+                let n = n_of.entry(letters.name.clone()).or_default();
+                let mut fate = Fate::Stays;
+                if self.asks_for(&letters, &message) && *n < self.chosen.limit {
+                    *n += 1;
+                    fate = each(letters, &message);
+                }
+                if fate == Fate::Stays {
+                    kept.insert(message.id.clone(), message);
+                }
+            }
+            if !is_fresh || kept.len() >= LOOKED_AT {
+                break;
+            }
+        }
+        for message in kept.values() {
+            // One that is gone meanwhile is no failure; any other is visible again within a minute.
+            let _ = self.session.aws.release(self.queue, message);
+        }
+        walked
+    }
+
+    /// What nobody knows the queue of is part of every question about all queues.
+    fn asks_for(&self, letters: &Letters, message: &Message) -> bool {
+        let Chosen { queue, id, .. } = self.chosen;
+        (queue.is_empty() || queue.contains(&letters.name))
+            && (id.is_empty() || id.contains(&message.id))
+    }
+
+    /// How many messages wait in the queue, as far as SQS knows.
+    fn waiting(&self) -> Result<u64, Failure> {
+        let attributes = self.session.aws.queue_attributes(self.queue).map_err(|it| failed(&it))?;
+        let waiting = attributes.get("ApproximateNumberOfMessages");
+        Ok(waiting.and_then(|it| it.parse().ok()).unwrap_or(0))
+    }
+}
+
+/// The ids that were asked for and not seen.
+fn not_found(asked: &[String], seen: &BTreeSet<String>) -> Vec<String> {
+    asked.iter().filter(|it| !seen.contains(*it)).cloned().collect()
 }
 
 fn shown(letters: &Letters, message: &Message) -> Value {
@@ -268,21 +316,34 @@ fn shown(letters: &Letters, message: &Message) -> Value {
 pub fn show(args: &Chosen, out: &Output) -> Result<ExitStatus, Failure> {
     let names = chosen(&args.queue)?;
     let session = Session::open(&args.stack)?;
-    let mut messages = Vec::new();
+    let (mut messages, mut seen, mut more) = (Vec::new(), BTreeSet::new(), 0);
     for (holder, queue) in open(&session)? {
         if names.iter().all(|it| it.logical != holder) {
             continue;
         }
-        let (wanted, others) = take(&session, holder, &queue, &names, args)?;
-        messages.extend(wanted.iter().map(|(letters, it)| shown(letters, it)));
-        release(&session, &queue, wanted.iter().map(|it| &it.1));
-        release(&session, &queue, &others);
+        let walk = Walk { session: &session, holder, queue: &queue, chosen: args };
+        let waiting = walk.waiting()?;
+        let looked_at = walk.over(|letters, message| {
+            seen.insert(message.id.clone());
+            messages.push(shown(&letters, message));
+            Fate::Stays
+        });
+        more += waiting.saturating_sub(looked_at.into_result()?);
     }
+    let not_found = not_found(&args.id, &seen);
     if out.is_json() {
-        out.json(&json!({ "stack": session.stack.name, "messages": messages }))?;
+        out.json(&json!({
+            "stack": session.stack.name,
+            "messages": messages,
+            "notFound": not_found,
+            "notLookedAt": more,
+        }))?;
         return Ok(ExitStatus::Answered);
     }
-    if messages.is_empty() {
+    for id in &not_found {
+        out.line(&format!("{id}: no such message can be seen just now."))?;
+    }
+    if messages.is_empty() && not_found.is_empty() {
         out.line("No messages.")?;
     }
     for message in &messages {
@@ -299,6 +360,9 @@ pub fn show(args: &Chosen, out: &Output) -> Result<ExitStatus, Failure> {
             }
         }
         out.line(&format!("  {}", text("body")))?;
+    }
+    if more > 0 {
+        out.line(&format!("{more} more could not be looked at just now."))?;
     }
     Ok(ExitStatus::Answered)
 }
@@ -339,60 +403,95 @@ fn target(
     Err(format!("{} is no queue of this stack; a schedule sends the like again by itself", last(arn)))
 }
 
+/// Sends a message to where it came from and takes it out; the queue that it went to.
+fn send_again(
+    session: &Session,
+    (holder, letters): (&Queue, &Letters),
+    message: &Message,
+    dry_run: bool,
+) -> Result<Queue, String> {
+    let (to, group) = target(session, letters, message)?;
+    if !dry_run {
+        // Sent before it is deleted: a message may come twice, never not at all.
+        session.aws.send(&to, message, &group).map_err(|it| it.to_string())?;
+        session
+            .aws
+            .delete(holder, message)
+            .map_err(|error| format!("sent to {}, but still here: {error}", to.name()))?;
+    }
+    Ok(to)
+}
+
 /// `dlq redrive`.
 pub fn redrive(args: &Chosen, dry_run: bool, out: &Output) -> Result<ExitStatus, Failure> {
     let names = chosen(&args.queue)?;
     let session = Session::open(&args.stack)?;
-    let (mut moved, mut left) = (Vec::new(), Vec::new());
+    let (mut moved, mut left, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut seen, mut more) = (BTreeSet::new(), 0);
     for (holder, queue) in open(&session)? {
         if names.iter().all(|it| it.logical != holder) {
             continue;
         }
-        let (wanted, others) = take(&session, holder, &queue, &names, args)?;
-        let mut back = Vec::new();
-        for (letters, message) in wanted {
-            let outcome = target(&session, &letters, &message).and_then(|(to, group)| {
-                if !dry_run {
-                    // Sent before it is deleted: a message may come twice, never not at all.
-                    session.aws.send(&to, &message, &group).map_err(|it| it.to_string())?;
-                    if let Err(error) = session.aws.delete(&queue, &message) {
-                        return Err(format!("sent to {}, but still here: {error}", to.name()));
-                    }
-                }
-                Ok(to)
-            });
-            match outcome {
+        let walk = Walk { session: &session, holder, queue: &queue, chosen: args };
+        // Only told; whether the queue answers shows below.
+        let waiting = walk.waiting().unwrap_or(0);
+        let walked = walk.over(|letters, message| {
+            seen.insert(message.id.clone());
+            match send_again(&session, (&queue, &letters), message, dry_run) {
                 Ok(to) => {
                     moved.push(json!({ "id": message.id, "from": letters.name, "to": to.name() }));
-                    if dry_run {
-                        back.push(message);
-                    }
+                    if dry_run { Fate::Stays } else { Fate::Gone }
                 }
                 Err(problem) => {
                     left.push(json!({ "id": message.id, "from": letters.name, "problem": problem }));
-                    back.push(message);
+                    Fate::Stays
                 }
             }
+        });
+        more += waiting.saturating_sub(walked.looked_at);
+        if let Some(error) = walked.error {
+            // What was moved before is moved, and has to be told.
+            if moved.is_empty() && left.is_empty() {
+                return Err(failed(&error));
+            }
+            failures.push(json!({ "queue": queue.name(), "problem": error.to_string() }));
         }
-        release(&session, &queue, &back);
-        release(&session, &queue, &others);
     }
+    let not_found = not_found(&args.id, &seen);
+    let all_well = left.is_empty() && failures.is_empty() && not_found.is_empty();
     if out.is_json() {
-        out.json(&json!({ "stack": session.stack.name, "dryRun": dry_run, "moved": moved, "left": left }))?;
-    } else {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        for it in &moved {
-            let verb = if dry_run { "would go" } else { "sent" };
-            out.line(&format!("{}  {} {verb} to {}", text(&it["from"]), text(&it["id"]), text(&it["to"])))?;
-        }
-        for it in &left {
-            out.line(&format!("{}  {} stays: {}", text(&it["from"]), text(&it["id"]), text(&it["problem"])))?;
-        }
-        if moved.is_empty() && left.is_empty() {
-            out.line("No messages.")?;
-        }
+        out.json(&json!({
+            "stack": session.stack.name,
+            "dryRun": dry_run,
+            "moved": moved,
+            "left": left,
+            "failed": failures,
+            "notFound": not_found,
+            "notLookedAt": more,
+        }))?;
+        return Ok(ExitStatus::no_if(!all_well));
     }
-    Ok(ExitStatus::no_if(!left.is_empty()))
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for it in &moved {
+        let verb = if dry_run { "would go" } else { "sent" };
+        out.line(&format!("{}  {} {verb} to {}", text(&it["from"]), text(&it["id"]), text(&it["to"])))?;
+    }
+    for it in &left {
+        out.line(&format!("{}  {} stays: {}", text(&it["from"]), text(&it["id"]), text(&it["problem"])))?;
+    }
+    for it in &failures {
+        out.line(&format!("{}: the rest could not be read: {}", text(&it["queue"]), text(&it["problem"])))?;
+    }
+    for id in &not_found {
+        out.line(&format!("{id}: no such message can be seen just now."))?;
+    }
+    if moved.is_empty() && all_well {
+        out.line("No messages.")?;
+    }
+    if more > 0 {
+        out.line(&format!("{more} more could not be looked at just now."))?;
+    }
+    Ok(ExitStatus::no_if(!all_well))
 }
 
 #[cfg(test)]

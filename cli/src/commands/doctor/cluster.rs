@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use spokeshave_cluster_bridge_function::lease;
-use spokeshave_model::crds;
+use spokeshave_model::{NodePool, crds};
 use spokeshave_ports::Concern;
 use spokeshave_signing::percent_encoded;
 
@@ -74,6 +74,7 @@ pub fn check(
     session: &Session,
     name: &str,
     roles: &Roles,
+    only_watches: bool,
     to: &mut Findings,
 ) -> Result<(), Failure> {
     let path = format!("/clusters/{}", percent_encoded(name));
@@ -126,8 +127,9 @@ pub fn check(
     }
     definitions(&api, to);
     permissions(&api, to);
-    bridge(&api, session, to);
+    bridge(&api, session, only_watches, to);
     classes(&api, session, to);
+    pools(&api, to);
     Ok(())
 }
 
@@ -249,14 +251,30 @@ fn differences(ours: &Value, theirs: &Value) -> Vec<String> {
     if established.next().is_some_and(|it| it["status"] != "True") {
         problems.push("it is not established".to_owned());
     }
+    // Karpenter's own had one before 1.1. Its service goes with Karpenter, and then no object can be read.
+    let conversion = &theirs["spec"]["conversion"];
+    if conversion["strategy"] == "Webhook" {
+        let service = &conversion["webhook"]["clientConfig"]["service"];
+        let text = |field: &str| service[field].as_str().unwrap_or("?");
+        problems.push(format!(
+            "its objects are converted by a webhook of the service {}/{}",
+            text("namespace"),
+            text("name")
+        ));
+    }
     let versions = |of: &Value| of["spec"]["versions"].as_array().cloned().unwrap_or_default();
     let installed = versions(theirs);
     for version in versions(ours) {
         let name = version["name"].as_str().unwrap_or_default();
         let same = installed.iter().find(|it| it["name"] == name);
         let Some(same) = same.filter(|it| it["served"] == true) else {
-            let served: Vec<&str> = installed.iter().filter_map(|it| it["name"].as_str()).collect();
-            problems.push(format!("it does not serve {name}, only {}", served.join(", ")));
+            let served: Vec<&str> = installed
+                .iter()
+                .filter(|it| it["served"] == true)
+                .filter_map(|it| it["name"].as_str())
+                .collect();
+            let only = if served.is_empty() { String::new() } else { format!(", only {}", served.join(", ")) };
+            problems.push(format!("it does not serve {name}{only}"));
             continue;
         };
         let mut missing = BTreeSet::new();
@@ -404,7 +422,11 @@ fn permissions(api: &Api, to: &mut Findings) {
     }
 }
 
-fn bridge(api: &Api, session: &Session, to: &mut Findings) {
+fn bridge(api: &Api, session: &Session, only_watches: bool, to: &mut Findings) {
+    if only_watches {
+        let what = "it looks whether the other autoscaler is gone, and does not watch until then";
+        return to.ok("bridge", lease::NAME, what);
+    }
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}", lease::NAMESPACE, lease::NAME);
     let fix = "look into the log of cluster-bridge, and whether its schedule is enabled";
     match api.get(&path) {
@@ -436,17 +458,7 @@ fn classes(api: &Api, session: &Session, to: &mut Findings) {
     }
     for class in items {
         let name = class["metadata"]["name"].as_str().unwrap_or_default();
-        let mut problems = Vec::new();
-        for condition in class["status"]["conditions"].as_array().into_iter().flatten() {
-            if condition["status"] == "False" && condition["type"] != "Ready" {
-                let text = |field: &str| condition[field].as_str().unwrap_or_default();
-                problems.push(format!("{}: {}", text("type"), text("message")));
-            }
-        }
-        let ready = class["status"]["conditions"].as_array().into_iter().flatten().any(|it| it["type"] == "Ready" && it["status"] == "True");
-        if problems.is_empty() && !ready {
-            problems.push("nobody has said yet whether it is ready".to_owned());
-        }
+        let mut problems = not_ready(&class);
         for (field, operation) in [("subnetSelectorTerms", "DescribeSubnets"), ("securityGroupSelectorTerms", "DescribeSecurityGroups")] {
             for (at, term) in class["spec"][field].as_array().into_iter().flatten().enumerate() {
                 match session.aws.query("ec2", operation, "2016-11-15", &filters(term)) {
@@ -458,6 +470,52 @@ fn classes(api: &Api, session: &Session, to: &mut Findings) {
         }
         to.judged("nodeClass", name, &problems, "ready, and its terms select something", "mend the EC2NodeClass, or tag what it is to select");
     }
+}
+
+/// Whether the NodePools can be used: a pool that is not ready gets no nodes, and says why in its conditions.
+fn pools(api: &Api, to: &mut Findings) {
+    let found = match api.get("/apis/karpenter.sh/v1/nodepools") {
+        Ok(found) => found,
+        // Said by its definition already.
+        Err(Refused(404, _)) => return,
+        Err(Refused(status, message)) => return unknown(to, "nodePool", "nodepools", status, &message),
+    };
+    let items = found["items"].as_array().map_or(&[] as &[Value], Vec::as_slice);
+    if items.is_empty() {
+        to.warning("nodePool", "nodepools", "there is none, so nothing can be launched", "apply a NodePool (docs/quick-start.md)");
+    }
+    for pool in items {
+        let name = pool["metadata"]["name"].as_str().unwrap_or_default();
+        let problems = not_ready(pool);
+        to.judged("nodePool", name, &problems, "ready", "mend the NodePool, or the EC2NodeClass that it names");
+        // Told apart from being ready: launches go on.
+        let conditions = pool["status"]["conditions"].as_array().into_iter().flatten();
+        let mut ailing = conditions.filter(|it| it["type"] == NodePool::NODE_REGISTRATION_HEALTHY && it["status"] == "False");
+        if let Some(it) = ailing.next() {
+            let what = format!("its nodes do not register: {}", it["message"].as_str().unwrap_or_default());
+            to.warning("nodePool", name, what, "see \"The instance runs, but the node does not register\" in docs/troubleshooting.md");
+        }
+    }
+}
+
+/// What the conditions of an object say against its being ready.
+fn not_ready(object: &Value) -> Vec<String> {
+    let conditions = object["status"]["conditions"].as_array().map_or(&[] as &[Value], Vec::as_slice);
+    let is = |it: &&Value, type_: &str, status: &str| it["type"] == type_ && it["status"] == status;
+    if conditions.iter().any(|it| is(&it, "Ready", "True")) {
+        return vec![];
+    }
+    let of_ready = conditions.iter().filter(|it| it["status"] == "False" && it["type"] != "Ready");
+    let mut problems: Vec<String> = of_ready
+        .map(|it| {
+            let text = |field: &str| it[field].as_str().unwrap_or_default();
+            format!("{}: {}", text("type"), text("message"))
+        })
+        .collect();
+    if problems.is_empty() {
+        problems.push("nobody has said yet that it is ready".to_owned());
+    }
+    problems
 }
 
 /// A selector term as filters of EC2's Describe calls.
@@ -515,6 +573,9 @@ mod tests {
             json!({"properties": {"list": {"items": {"properties": {}}}}});
         assert_eq!(differences(&ours, &older), ["v1 lacks spec.list[].x, spec.replicas"]);
         let beta = json!({"spec": {"versions": [{"name": "v1beta1", "served": true}]}, "status": {"conditions": [{"type": "Established", "status": "False"}]}});
+        let mut webhook = ours.clone();
+        webhook["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {"clientConfig": {"service": {"namespace": "kube-system", "name": "karpenter"}}}});
+        assert_eq!(differences(&ours, &webhook), ["its objects are converted by a webhook of the service kube-system/karpenter"]);
         assert_eq!(differences(&ours, &beta), ["it is not established", "it does not serve v1, only v1beta1"]);
     }
 

@@ -6,10 +6,14 @@ use serde_json::{Value, json};
 use spokeshave_lambda::wiring::{
     ALWAYS_POLLED, NEVER_POLLED, ROUTES, SCHEDULES, SOURCES, Source, message_group, started_by,
 };
-use spokeshave_ports::{Concern, stack::observe_only_key};
+use spokeshave_ports::{Concern, StateKey, stack::observe_only_key};
 
 use super::finding::{DEPLOY, Findings};
-use crate::live::{Session, aws::CallError, queues::logical};
+use crate::live::{
+    Session,
+    aws::CallError,
+    queues::{Queue, logical},
+};
 
 /// Rules of the default bus that feed the interruption queue.
 const INTERRUPTION_RULES: &[&str] = &[
@@ -20,13 +24,17 @@ const INTERRUPTION_RULES: &[&str] = &[
     "CapacityReservationInterruptionRule",
 ];
 
-pub fn check(session: &Session, to: &mut Findings) {
+/// Looks at all of it; whether the stack only watches, since another autoscaler is at work.
+pub fn check(session: &Session, to: &mut Findings) -> bool {
     let stack = &session.stack;
     let status = stack.status.as_str();
     if status.ends_with("_IN_PROGRESS") {
         to.warning("stack", &stack.name, format!("it is {status}"), "wait until it is done, then ask again");
     } else if status.contains("FAILED") || status == "ROLLBACK_COMPLETE" {
         to.fault("stack", &stack.name, format!("it is {status}"), "read the stack's events, mend the cause, deploy again");
+    } else if status.contains("ROLLBACK") {
+        let what = format!("it is {status}: it works as it was before its last update");
+        to.warning("stack", &stack.name, what, "read the stack's events, mend the cause, deploy again");
     } else {
         to.ok("stack", &stack.name, status);
     }
@@ -50,11 +58,11 @@ pub fn check(session: &Session, to: &mut Findings) {
     if drains(session) {
         schedule(session, "DrainSchedule", Concern::Lifecycle, to);
     }
-    table(session, to);
+    table(session, to)
 }
 
 /// The name at the end of a URL or an ARN.
-fn last(id: &str) -> &str {
+pub fn last(id: &str) -> &str {
     id.rsplit(['/', ':', '|']).next().unwrap_or(id)
 }
 
@@ -75,7 +83,7 @@ pub fn looks_itself(session: &Session, concern: Concern) -> bool {
 }
 
 /// Whether interruption reads a queue that the stack did not make.
-fn taken_over(session: &Session) -> bool {
+pub fn taken_over(session: &Session) -> bool {
     session.stack.parameters.get("InterruptionQueueArn").is_some_and(|it| !it.is_empty())
 }
 
@@ -91,7 +99,10 @@ fn queue(session: &Session, source: &Source, to: &mut Findings) {
         let own = at == 0;
         let attributes = match session.aws.queue(&session.stack, &name) {
             // One that existed before the stack has settings and dead letters of its own.
-            _ if taken_over(session) && source.concern == Concern::Interruption => continue,
+            Ok(Some(queue)) if taken_over(session) && source.concern == Concern::Interruption => {
+                existing(session, &name, &queue, to);
+                continue;
+            }
             Ok(None) => {
                 to.fault("queue", &name, "the stack has none", DEPLOY);
                 continue;
@@ -102,7 +113,8 @@ fn queue(session: &Session, source: &Source, to: &mut Findings) {
         let attributes = match attributes {
             Ok(attributes) => attributes,
             Err(error) => {
-                to.failed("queue", &name, &error, DEPLOY);
+                let theirs = taken_over(session) && source.concern == Concern::Interruption;
+                to.failed("queue", &name, &error, if theirs { TAKE_ANOTHER } else { DEPLOY });
                 continue;
             }
         };
@@ -133,6 +145,34 @@ fn queue(session: &Session, source: &Source, to: &mut Findings) {
         }
         to.judged("queue", &name, &problems, "as it should be", DEPLOY);
     }
+}
+
+/// The fix for a queue that the stack was only told of.
+const TAKE_ANOTHER: &str =
+    "deploy the stack with the ARN of a queue of this region that is there, or without InterruptionQueueArn";
+
+/// The function's limit when it reads a queue that the stack did not make, in seconds: template.yaml.
+pub const LIMIT_BESIDE_EXISTING: u64 = 5;
+
+/// A queue that the stack did not make: that its messages stay hidden for long enough is all that is asked of it.
+fn existing(session: &Session, name: &str, queue: &Queue, to: &mut Findings) {
+    let attributes = match session.aws.queue_attributes(queue) {
+        Ok(attributes) => attributes,
+        Err(error) => return to.failed("queue", name, &error, TAKE_ANOTHER),
+    };
+    let hidden = attributes.get("VisibilityTimeout").and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
+    let least = LIMIT_BESIDE_EXISTING * 6;
+    let mut problems = Vec::new();
+    if hidden < least {
+        problems.push(format!(
+            "messages of {} are hidden for {hidden} s, less than the {least} s that its function may need",
+            queue.name()
+        ));
+    }
+    if queue.is_fifo() {
+        problems.push(format!("{} is a FIFO queue, to which EventBridge sends no warnings", queue.name()));
+    }
+    to.judged("queue", name, &problems, queue.name(), TAKE_ANOTHER);
 }
 
 /// Whether a queue's policy has a statement that lets rules of EventBridge send.
@@ -290,33 +330,46 @@ fn schedule(session: &Session, name: &str, concern: Concern, to: &mut Findings) 
     }
 }
 
-fn table(session: &Session, to: &mut Findings) {
+fn dynamo(session: &Session, operation: &str, body: &Value) -> Result<Value, CallError> {
+    session.aws.json("dynamodb", &format!("DynamoDB_20120810.{operation}"), "1.0", body)
+}
+
+/// A record of the state table as DynamoDB has it; `Null` when there is none, or no table.
+///
+/// # Errors
+/// DynamoDB refuses, or does not answer.
+pub fn record(session: &Session, key: &StateKey) -> Result<Value, CallError> {
+    let Some(table) = session.stack.physical("StateTable") else { return Ok(Value::Null) };
+    let key = json!({ "pk": {"S": key.partition}, "sk": {"S": format!("#{}", key.sort)} });
+    let body = json!({ "TableName": table, "Key": key, "ConsistentRead": true });
+    Ok(dynamo(session, "GetItem", &body)?["Item"].take())
+}
+
+/// The table, and what its records say of the whole stack: whether it only watches.
+fn table(session: &Session, to: &mut Findings) -> bool {
     let Some(name) = session.stack.physical("StateTable") else {
         to.fault("table", "StateTable", "the stack has none", DEPLOY);
-        return;
+        return false;
     };
-    let dynamo = |operation: &str, body: &Value| {
-        session.aws.json("dynamodb", &format!("DynamoDB_20120810.{operation}"), "1.0", body)
-    };
-    match dynamo("DescribeTable", &json!({ "TableName": name })) {
-        Err(error) => return to.failed("table", "StateTable", &error, DEPLOY),
+    match dynamo(session, "DescribeTable", &json!({ "TableName": name })) {
+        Err(error) => {
+            to.failed("table", "StateTable", &error, DEPLOY);
+            return false;
+        }
         Ok(found) => {
             let status = found["Table"]["TableStatus"].as_str().unwrap_or("unknown");
             let problems = if status == "ACTIVE" { vec![] } else { vec![format!("it is {status}")] };
             to.judged("table", "StateTable", &problems, "active", "wait, or deploy the stack again");
         }
     }
-    let item = |partition: &str, sort: &str| {
-        let key = json!({ "pk": {"S": partition}, "sk": {"S": format!("#{sort}")} });
-        dynamo("GetItem", &json!({ "TableName": name, "Key": key, "ConsistentRead": true }))
-    };
-    let key = observe_only_key();
-    match item(&key.partition, &key.sort) {
+    let mut only_watches = false;
+    match record(session, &observe_only_key()) {
         Err(error) => to.failed("autoscaler", "observe-only", &error, DEPLOY),
-        Ok(found) => {
-            let until = found["Item"]["expires_ms"]["N"].as_str().and_then(|it| it.parse::<i64>().ok());
+        Ok(item) => {
+            let until = item["expires_ms"]["N"].as_str().and_then(|it| it.parse::<i64>().ok());
             let now = jiff::Timestamp::now().as_millisecond();
-            if found["Item"].is_object() && until.is_none_or(|it| it > now) {
+            only_watches = item.is_object() && until.is_none_or(|it| it > now);
+            if only_watches {
                 to.warning(
                     "autoscaler",
                     "observe-only",
@@ -328,9 +381,10 @@ fn table(session: &Session, to: &mut Findings) {
             }
         }
     }
-    match item(spokeshave_catalog::stored::CATALOG, spokeshave_catalog::stored::INDEX) {
+    let catalog = StateKey::new(spokeshave_catalog::stored::CATALOG, spokeshave_catalog::stored::INDEX);
+    match record(session, &catalog) {
         Err(error) => to.failed("catalog", "state table", &error, DEPLOY),
-        Ok(found) if found["Item"].is_object() => to.ok("catalog", "state table", "stored"),
+        Ok(item) if item.is_object() => to.ok("catalog", "state table", "stored"),
         Ok(_) => to.fault(
             "catalog",
             "state table",
@@ -338,6 +392,7 @@ fn table(session: &Session, to: &mut Findings) {
             "look into the log of catalog-refresh; it runs every 5 minutes",
         ),
     }
+    only_watches
 }
 
 #[cfg(test)]
