@@ -10,7 +10,12 @@ use spokeshave_catalog::{
     launch::attempt::{self, State},
     zonal_shift,
 };
-use spokeshave_model::{EC2NodeClass, InstanceId, Kind, NodeClaim, ObjectKey, core::Node, labels};
+use spokeshave_lifecycle::metrics;
+use spokeshave_model::{
+    EC2NodeClass, InstanceId, Kind, NodeClaim, ObjectKey,
+    core::{Node, Pod},
+    labels, pod_classes,
+};
 use spokeshave_ports::{
     AwsError, Cluster, ClusterError, Decision, Ec2, Invocation, Selector, StateTable,
     cluster::KubeEvent,
@@ -252,6 +257,7 @@ async fn claims_without_instance(
             cx.decide(Decision::new("skip", claim.reference(), reason));
             continue;
         }
+        let n_pods = reschedulable_pods(&of_instance, cluster).await;
         match cluster.delete::<NodeClaim>(&claim.key(), &claim.metadata.uid, None).await {
             Ok(()) => {
                 cx.decide(
@@ -259,17 +265,10 @@ async fn claims_without_instance(
                         .with("nodeclaim", claim.name())
                         .with("instance_id", id.as_str()),
                 );
-                let label = |key| claim.metadata.label(key).unwrap_or_default();
-                cx.count(
-                    "karpenter_nodeclaims_disrupted_total",
-                    &[
-                        ("reason", "garbage_collected"),
-                        ("nodepool", label(labels::NODEPOOL)),
-                        ("capacity_type", label(labels::CAPACITY_TYPE)),
-                        ("consolidation_policy", ""),
-                        ("termination_mode", ""),
-                    ],
-                );
+                let labels = metrics::disrupted(claim, "garbage_collected", "");
+                let labels: Vec<_> = labels.iter().map(|(key, it)| (*key, it.as_str())).collect();
+                cx.count(metrics::CLAIMS_DISRUPTED, &labels);
+                cx.sample(metrics::PODS_DISRUPTION_INITIATED, n_pods as f64, "Count", &labels);
             }
             Err(error) => {
                 cx.decide(
@@ -282,6 +281,18 @@ async fn claims_without_instance(
         }
     }
     outcome
+}
+
+/// Pods that will need another place. They are only counted: where they cannot be listed, none are.
+async fn reschedulable_pods(nodes: &[&Arc<Node>], cluster: &impl Cluster) -> usize {
+    let mut count = 0;
+    for node in nodes {
+        let selector = Selector::on_node(node.name());
+        let pods = cluster.list::<Pod>(&selector).await.unwrap_or_default();
+        let here = pods.iter().filter(|it| it.spec.node_name == node.name());
+        count += here.filter(|it| pod_classes::is_reschedulable(it)).count();
+    }
+    count
 }
 
 async fn list_nodes(
@@ -322,6 +333,9 @@ async fn instances_without_claim(
     let unlaunched: Vec<Claim> =
         claims.iter().filter(|it| it.instance_id.is_none()).cloned().collect();
     let mut leaked: BTreeMap<InstanceId, Instance> = BTreeMap::new();
+    // Among them those that a run ended which did not come to their Nodes.
+    let mut ended: BTreeSet<InstanceId> =
+        unclaimed.iter().filter(|it| it.state == "shutting-down").map(|it| it.id.clone()).collect();
     for instance in unclaimed {
         let attempt_open =
             instance.tags.get(labels::TAG_LAUNCH).is_some_and(|it| open.contains(it));
@@ -336,20 +350,19 @@ async fn instances_without_claim(
         }
     }
     if leaked.is_empty() {
-        return Ok(());
+        return delete_nodes_of(&ended, cluster, cx).await;
     }
     // Right before the irreversible call: is it still there, and still nobody's?
     let ids: Vec<InstanceId> = leaked.keys().cloned().collect();
     let described = match ec2.describe_instances(&ids).await {
         Ok(found) => found,
-        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) if error.is_not_found() => return delete_nodes_of(&ended, cluster, cx).await,
         Err(error) => return failed("ec2:DescribeInstances", &error, cx),
     };
     let shifted = shifted_zones(cluster, state, cx).await?;
     let fresh = list_claims(cluster, cx).await?;
     let fresh: Vec<Claim> = fresh.iter().map(|it| Claim::from(&**it)).collect();
     let mut outcome = Ok(());
-    let mut nodes: Option<Vec<Arc<Node>>> = None;
     for instance in described.iter().filter(|it| leaked.contains_key(&it.id)) {
         let attempt_open =
             instance.tags.get(labels::TAG_LAUNCH).is_some_and(|it| open.contains(it));
@@ -384,23 +397,36 @@ async fn instances_without_claim(
                 continue;
             }
         }
-        if nodes.is_none() {
-            nodes = Some(list_nodes(cluster, cx).await?);
-        }
-        let of_instance =
-            |it: &&Arc<Node>| it.spec.provider_id.instance_id().as_ref() == Some(&instance.id);
-        for node in nodes.iter().flatten().filter(of_instance) {
-            match delete_node(cluster, node).await {
-                Ok(()) => {
-                    let reason = "its instance belonged to no NodeClaim";
-                    cx.decide(Decision::new("delete", node.reference(), reason));
-                }
-                Err(error) => {
-                    let decision = Decision::new("retry", node.reference(), error.to_string())
-                        .caused_by(&error);
-                    cx.decide(decision.as_error());
-                    outcome = Err(TryAgain);
-                }
+        ended.insert(instance.id.clone());
+    }
+    delete_nodes_of(&ended, cluster, cx).await.and(outcome)
+}
+
+/// Deletes the Nodes of instances that belong to no claim and are on their way out.
+async fn delete_nodes_of(
+    ended: &BTreeSet<InstanceId>,
+    cluster: &impl Cluster,
+    cx: &Invocation<'_>,
+) -> Result<(), TryAgain> {
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let is_of_ended = |it: &&Arc<Node>| {
+        it.spec.provider_id.instance_id().is_some_and(|id| ended.contains(&id))
+            && !it.metadata.deleting()
+    };
+    let mut outcome = Ok(());
+    for node in list_nodes(cluster, cx).await?.iter().filter(is_of_ended) {
+        match delete_node(cluster, node).await {
+            Ok(()) => {
+                let reason = "its instance belonged to no NodeClaim";
+                cx.decide(Decision::new("delete", node.reference(), reason));
+            }
+            Err(error) => {
+                let decision =
+                    Decision::new("retry", node.reference(), error.to_string()).caused_by(&error);
+                cx.decide(decision.as_error());
+                outcome = Err(TryAgain);
             }
         }
     }

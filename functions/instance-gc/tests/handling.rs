@@ -4,7 +4,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use spokeshave_instance_gc_function::{Claim, Verdict, handle, instance_verdict};
 use spokeshave_lambda::{SqsBatch, SqsRecord};
-use spokeshave_model::{EC2NodeClass, NodeClaim, NodePool, Settings, core::Node};
+use spokeshave_model::{
+    EC2NodeClass, NodeClaim, NodePool, Settings,
+    core::{Node, Pod},
+};
 use spokeshave_ports::{
     Concern, Invocation, StateKey, StateTable, When,
     ec2::{Instance, InstanceCheck, InstanceStatus, InstanceStatusEvent},
@@ -135,6 +138,30 @@ fn claims_without_an_instance() {
         let reasons = world.samples("karpenter_nodeclaims_disrupted_total");
         assert_eq!(reasons.len(), expected.len(), "{what}");
         assert!(reasons.iter().all(|it| it.contains("reason=garbage_collected,nodepool=default")));
+    }
+}
+
+#[test] // lifecycle 11.1 and 33: what is counted
+fn a_lost_claim_is_counted_with_its_pods() {
+    let world = Fake::at(now());
+    let mut lost = claim("a", "i-1");
+    lost["spec"]["terminationGracePeriod"] = json!("1h");
+    world.add_json::<NodeClaim>(lost);
+    world.add_json::<Node>(node("n", "i-1", "False"));
+    for (name, node, owner) in
+        [("web", "n", "ReplicaSet"), ("log", "n", "DaemonSet"), ("api", "m", "ReplicaSet")]
+    {
+        world.add_json::<Pod>(json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "o"}]},
+            "spec": {"nodeName": node}, "status": {"phase": "Running"}}));
+    }
+    assert_eq!(did(&world), ["delete NodeClaim/a"]);
+    let labels = "{reason=garbage_collected,nodepool=default,capacity_type=spot,consolidation_policy=,termination_mode=eventual}";
+    for name in
+        ["karpenter_nodeclaims_disrupted_total", "karpenter_pods_disruption_initiated_total"]
+    {
+        assert_eq!(world.samples(name), [format!("{name}{labels} 1")]);
     }
 }
 
