@@ -182,7 +182,8 @@ pub async fn reread(
         nodes.push(node);
     }
     let pdbs = cluster.list::<PodDisruptionBudget>(&Selector::all()).await?;
-    Ok(View { nodes, pdbs, ..before.clone() })
+    // A run that takes the command up finds its own replacements being launched.
+    Ok(View { nodes, pdbs, launching: BTreeSet::new(), ..before.clone() })
 }
 
 fn note_command(node: &mut StateNode, commands: &[(Stored, u64)]) {
