@@ -114,7 +114,9 @@ impl<C: Cluster, E: Ec2, A: AutoScaling, S: StateTable, Q: Queues> Run<'_, C, E,
                 Next::Act(act) => break act,
                 Next::Read(Read::Nodes) => nodes = Some(self.nodes_of(&claim).await?),
                 Next::Read(Read::Launch) => launch = Some(self.launch_of(&claim).await?),
-                Next::Read(_) => instance = Some(self.instance_of(&claim).await?),
+                Next::Read(_) => {
+                    instance = Some(self.instance_of(&claim.status.provider_id).await?);
+                }
             }
         };
         let nodes = nodes.clone().unwrap_or_default();
@@ -171,10 +173,11 @@ impl<C: Cluster, E: Ec2, A: AutoScaling, S: StateTable, Q: Queues> Run<'_, C, E,
                     let on_node = pods.as_deref().unwrap_or_default();
                     attachments = Some(self.blocking_attachments(name, on_node).await?);
                 }
-                Next::Read(_) => match &claim {
-                    Some(claim) => instance = Some(self.instance_of(claim).await?),
-                    None => instance = Some(Instance::Gone),
-                },
+                Next::Read(_) => {
+                    let id =
+                        claim.as_ref().map_or(&node.spec.provider_id, |it| &it.status.provider_id);
+                    instance = Some(self.instance_of(id).await?);
+                }
                 Next::Act(act) => {
                     let scene = Scene { claim: claim.clone(), nodes: vec![node.clone()], target };
                     self.carry_out(&scene, &act, Key::of(&*node)).await?;
@@ -227,10 +230,9 @@ impl<C: Cluster, E: Ec2, A: AutoScaling, S: StateTable, Q: Queues> Run<'_, C, E,
         }
     }
 
-    async fn instance_of(&self, claim: &NodeClaim) -> Result<Instance, Trouble> {
-        let Some(id) = ProviderId::instance_id(&claim.status.provider_id) else {
-            return Ok(Instance::Alive);
-        };
+    /// What is said of a provider id that names no instance is never that it is gone.
+    async fn instance_of(&self, id: &ProviderId) -> Result<Instance, Trouble> {
+        let Some(id) = id.instance_id() else { return Ok(Instance::Alive) };
         self.instance(&id).await
     }
 

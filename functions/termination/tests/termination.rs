@@ -109,6 +109,35 @@ fn calls(stage: &Stage, of: &[&str]) -> Vec<String> {
     calls.iter().filter(|it| of.iter().any(|verb| it.starts_with(verb))).cloned().collect()
 }
 
+#[test] // lifecycle 27, step 2, without a claim
+fn a_silent_node_that_nobody_claims_is_let_go_when_its_instance_is_gone() {
+    for (instance, ready, over_by) in
+        [(false, "Unknown", Some("10:00:00")), (true, "Unknown", None), (false, "True", None)]
+    {
+        let stage = Stage::new("10:00:00");
+        let conditions = json!([{"type": "Ready", "status": ready}]);
+        node(
+            &stage,
+            json!({"metadata": {"deletionTimestamp": "2024-03-01T10:00:00Z"},
+                "status": {"conditions": conditions}}),
+        );
+        pod(
+            &stage,
+            "held",
+            json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}),
+        );
+        if instance {
+            stage.launch("i-0abc");
+        }
+        stage.message(Concern::Termination, "NodeDeleting", &["Node/n"]);
+        play(&stage, at("10:00:00"));
+        assert_eq!(stage.get::<Node>("n").is_none(), over_by.is_some(), "{instance} {ready}");
+        play(&stage, at("10:30:00"));
+        assert_eq!(stage.get::<Node>("n").is_none(), over_by.is_some(), "{instance} {ready}");
+        assert_eq!(calls(&stage, &["evict", "terminate", "delete"]), [""; 0]);
+    }
+}
+
 #[test] // two runs at once, with the condition written by neither
 fn one_of_two_runs_ends_the_instance() {
     let stage = deleted_node("10:00:00", json!(null));

@@ -71,7 +71,7 @@ pub enum Read {
     Pods,
     /// The attachments that [`crate::volumes::blocking`] leaves.
     Attachments,
-    /// The instance of the claim's provider id, not from a cache.
+    /// The instance of the claim's provider id, or of the node's where there is no claim; not from a cache.
     Instance,
     /// What became of the claim's launch.
     Launch,
@@ -315,7 +315,7 @@ pub fn decide_node<'a>(view: &NodeView<'a>, now: Timestamp) -> Next<'a> {
     }
     // DIFFERENCE: Karpenter goes on draining a node whose instance is gone until its Ready condition says so.
     let may_be_gone = !node.is_ready() || view.interrupted;
-    if may_be_gone && view.claim.is_some() {
+    if may_be_gone {
         match view.instance {
             None => return Next::Read(Read::Instance),
             Some(Instance::Gone) => {

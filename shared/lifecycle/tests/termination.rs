@@ -293,7 +293,7 @@ fn a_silent_node_without_an_instance_is_let_go() {
     assert!(is_released(&act(decide_node(&view, at("10:00:01")))));
 }
 
-#[test] // lifecycle 27.1, case 4
+#[test] // lifecycle 27, step 2; 27.1, case 4
 fn a_node_without_a_claim_is_drained_and_let_go() {
     let node = going(json!({}));
     let web = pod("web", json!({}));
@@ -302,6 +302,14 @@ fn a_node_without_a_claim_is_drained_and_let_go() {
     let through = look_at(&node, None, &[], &[], Instance::Alive, "10:00:02");
     assert_eq!(through.terminate, None);
     assert!(is_released(&through));
+    // A silent one whose instance is gone is not drained, claim or no claim.
+    let silent = going(json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}));
+    let unasked = NodeView { node: Some(&silent), ..NodeView::default() };
+    assert_eq!(decide_node(&unasked, at("10:00:01")), Next::Read(Read::Instance));
+    let gone = look_at(&silent, None, &[&web], &[], Instance::Gone, "10:00:01");
+    assert!(is_released(&gone) && gone.drain.is_none());
+    let alive = look_at(&silent, None, &[&web], &[], Instance::Alive, "10:00:01");
+    assert!(alive.drain.is_some() && !is_released(&alive));
 }
 
 #[test] // lifecycle 27.1, case 5
