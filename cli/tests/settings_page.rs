@@ -7,11 +7,16 @@ use spokeshave_model::{
     settings::registry::{ALL, GATES},
 };
 
-const ANNOTATIONS: [(&str, &str, &str); 2] = [
+const ANNOTATIONS: [(&str, &str, &str); 3] = [
     (
         labels::REBALANCE,
         "replace",
         "EC2's rebalance recommendations are acted on: a replacement first, then the node goes, within the pool's budgets",
+    ),
+    (
+        labels::EXPIRATION,
+        "replace",
+        "nodes that reach `expireAfter` count as drifted (reason `Expired`): a replacement first, then the node goes, within the pool's budgets for `Drifted`; without it they are deleted at once, whatever budgets say",
     ),
     (
         labels::SCHEDULED_CHANGE_LEAD_TIME,

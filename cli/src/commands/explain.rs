@@ -15,7 +15,7 @@ use spokeshave_disruption::{
 };
 use spokeshave_lifecycle::{
     consolidatable::{Consolidatable, judge},
-    expiration::expires_at,
+    expiration::{expires_at, is_replaced},
 };
 use spokeshave_model::{
     CapacityType, ConditionStatus, Kind, NodeClaim, ObjectKey,
@@ -502,9 +502,10 @@ fn outlook(
             }
         }
     }
-    // Expiration asks neither budgets nor pods.
-    let expired = node.claim.as_ref().and_then(|it| expires_at(it)).filter(|at| *at <= view.now);
-    if let Some(at) = expired {
+    // Expiration asks neither budgets nor pods, unless the pool wants its nodes replaced.
+    let pool = view.pools.get(node.pool()).map(|it| &*it.nodepool);
+    let forced = node.claim.as_ref().filter(|it| !is_replaced(it, pool));
+    if let Some(at) = forced.and_then(|it| expires_at(it)).filter(|at| *at <= view.now) {
         return format!("it is removed: it expired at {at}");
     }
     let why = disruption.not_considered.iter().find(|it| it.node == name).map(|it| it.why.clone());

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 use spokeshave_admission::Kinds;
@@ -19,9 +20,9 @@ use spokeshave_disruption::{
     pass,
     scheduler::{marked_names, note_buffers, template},
 };
-use spokeshave_lifecycle::drift::pool_reason;
+use spokeshave_lifecycle::{drift::pool_reason, expiration};
 use spokeshave_model::{
-    EC2NodeClass, Kind, NodeClaim, conditions::ConditionStatus, core::Pod, hash, labels,
+    EC2NodeClass, Kind, NodeClaim, NodePool, conditions::ConditionStatus, core::Pod, hash, labels,
 };
 use spokeshave_nodeclass::drift::{ami_drift, static_drift};
 use spokeshave_scheduling::{ClusterView, Solution, buffers};
@@ -156,7 +157,9 @@ fn judge_drift(cluster: &ClusterView, view: &mut View) {
         }
         let class_name = &nodepool.spec.template.spec.node_class_ref.name;
         let class = classes.get(class_name.as_str());
-        let reason = pool_reason(&claim, &nodepool).or_else(|| class_reason(class?, &claim, pool));
+        let reason = pool_reason(&claim, &nodepool)
+            .or_else(|| class_reason(class?, &claim, pool))
+            .or_else(|| expired(&claim, &nodepool, now));
         let Some(reason) = reason else { continue };
         let mut drifted = NodeClaim::clone(&claim);
         drifted.conditions_mut().set(
@@ -191,6 +194,12 @@ fn with_hash(class: &EC2NodeClass) -> EC2NodeClass {
     let version = hash::EC2_NODE_CLASS_VERSION.to_owned();
     annotations.insert(labels::NODECLASS_HASH_VERSION.to_owned(), version);
     noted
+}
+
+/// Where expired nodes are replaced as drifted ones are.
+fn expired(claim: &NodeClaim, pool: &NodePool, now: Timestamp) -> Option<&'static str> {
+    let is_drift = expiration::is_replaced(claim, Some(pool)) && expiration::is_expired(claim, now);
+    is_drift.then_some(expiration::EXPIRED)
 }
 
 fn class_reason(

@@ -95,6 +95,33 @@ fn hashes_of_one_version_are_compared() {
     }
 }
 
+#[test] // lifecycle 36: expiry that obeys budgets, where the pool asks for it
+fn expired_nodes_are_replaced_on_request() {
+    let asks = |value: &str| annotated("spokeshave.dev/expiration", value);
+    let old = || node("n", "m.large").claim(json!({"spec": {"expireAfter": "1h"}}));
+    for (name, pool_patch, node, expected) in [
+        ("asks", asks("replace"), old(), "Expired"),
+        ("does not ask", json!({}), old(), ""),
+        ("asks otherwise", asks("true"), old(), ""),
+        ("not expired", asks("replace"), node("n", "m.large"), ""),
+    ] {
+        let file = format!("expired-{}", name.replace(' ', "-"));
+        assert_eq!(
+            reason(&file, pool("p", pool_patch), class(json!({})), node),
+            expected,
+            "{name}"
+        );
+    }
+    let mut closed = asks("replace");
+    closed["spec"]["disruption"]["budgets"] = json!([{"nodes": "0", "reasons": ["Drifted"]}]);
+    let objects = cluster![pool("p", closed), class(json!({})), old().pod("1")];
+    let answer = plan("expired-held", &[], &one_type(), &objects);
+    assert_eq!(answer["commands"], json!([]));
+    let why = "No allowed disruptions for disruption reason Drifted due to blocking budget";
+    let said = answer["notConsidered"][0]["why"].as_str().expect("text");
+    assert!(said.contains(why), "{said}");
+}
+
 #[test] // lifecycle 9, rule 2; 9.1, cases 2 to 4
 fn labels_have_to_satisfy_the_pool() {
     let (team, cpu) = ("team", "karpenter.k8s.aws/instance-cpu");

@@ -107,6 +107,7 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
         let view = View {
             claim: Some(&claim),
             nodes: nodes.iter().map(AsRef::as_ref).collect(),
+            unjoined: nodes.is_empty() && self.world.is_there_by_name(&claim).await?,
             nodepool: pool.as_deref(),
             partition: self.partition(&claim, &nodes).await?,
             carried: seen.taints.clone(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use spokeshave_lifecycle::{metrics, repair};
-use spokeshave_model::{NodeClaim, core::Node};
+use spokeshave_model::{Kind, NodeClaim, core::Node};
 use spokeshave_ports::{
     Cluster, Decision, Ec2, Precondition, Queues, StateTable, cluster::KubeEvent,
 };
@@ -29,8 +29,9 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Reconciler<'_, C, E, S, Q> {
         let peers = self.world.peers(claim.nodepool()).await?;
         if !repair::allows(&peers.iter().map(AsRef::as_ref).collect::<Vec<_>>()) {
             let pool = self.world.pool_of(claim).await?;
+            let text = repair::blocked_message(pool.as_deref());
+            self.cx.decide(Decision::new("skip", node.reference(), text));
             if claim.nodepool().is_none() || pool.is_some() {
-                let text = repair::blocked_message(pool.as_deref());
                 let event = KubeEvent::on(&**node, true, "NodeRepairBlocked", text);
                 self.cluster.publish(event, repair::BLOCKED_MEMORY).await;
             }

@@ -136,6 +136,16 @@ impl<'a, C: Cluster> World<'a, C> {
         Ok(self.node_index().await?.get(id).cloned().unwrap_or_default())
     }
 
+    /// Whether the Node that the claim registered with is there under its name. Asked for where no Node has the claim's
+    /// provider id, before that counts: a list may be older than the Node.
+    pub async fn is_there_by_name(&self, claim: &NodeClaim) -> Result<bool, ClusterError> {
+        if !claim.is_true(NodeClaim::REGISTERED) || claim.status.node_name.is_empty() {
+            return Ok(false);
+        }
+        let key = ObjectKey::cluster(&claim.status.node_name);
+        Ok(self.cluster.get::<Node>(&key).await?.is_some())
+    }
+
     /// The pool that the claim's label names.
     pub async fn pool_of(&self, claim: &NodeClaim) -> Result<Option<Arc<NodePool>>, ClusterError> {
         let Some(name) = claim.nodepool() else { return Ok(None) };

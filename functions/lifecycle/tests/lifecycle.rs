@@ -6,7 +6,7 @@ mod support;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use spokeshave_model::{
-    EC2NodeClass, NodeClaim, NodePool, conditions,
+    EC2NodeClass, NodeClaim, NodePool, ProviderId, conditions,
     core::{Node, Pod},
     meta::apply_merge_patch,
 };
@@ -456,6 +456,24 @@ fn a_partition_is_waited_for() {
     let label = "karpenter.k8s.aws/placement-group-partition";
     assert_eq!(the_claim(&stage).metadata.label(label), Some("3"));
     assert_eq!(stage.get::<Node>("n").expect("there").metadata.label(label), Some("3"));
+}
+
+#[test] // B-080: what is there by name is not gone, whatever a list says of its provider id
+fn a_node_that_registers_again_is_not_lost() {
+    for (there, goes) in [(true, false), (false, true)] {
+        let stage = Stage::new("10:30:00");
+        pool(&stage, json!({}));
+        grown(&stage, json!({}));
+        let mut node: Node = stage.get("n").expect("there");
+        node.spec.provider_id = ProviderId::default();
+        stage.fake.add(&node);
+        if !there {
+            stage.fake.objects.borrow_mut().remove("Node/n");
+        }
+        stage.message(LIFECYCLE, "Sweep", &[]);
+        play(&stage, at("10:30:00"));
+        assert_eq!(the_claim(&stage).metadata.deleting(), goes, "{there}");
+    }
 }
 
 #[test] // B-080

@@ -44,6 +44,8 @@ pub struct View<'a> {
     pub claim: Option<&'a NodeClaim>,
     /// Every Node with the claim's provider id; none for a claim without one.
     pub nodes: Vec<&'a Node>,
+    /// No Node has the claim's provider id, but the one that the claim registered with is there by its name.
+    pub unjoined: bool,
     /// The pool that the claim's label names.
     pub nodepool: Option<&'a NodePool>,
     /// The partition that EC2 reports, where [`registration::partition_hook`] asks for it.
@@ -89,7 +91,7 @@ pub fn decide(view: &View<'_>, now: Timestamp) -> Decision {
     };
     let mut decision = Decision::default();
     match expiration::expires_at(claim) {
-        Some(at) if now >= at => {
+        Some(at) if now >= at && !expiration::is_replaced(claim, view.nodepool) => {
             decision.actions.push(Action::DeleteClaim {
                 reason: "expired",
                 why: format!("expireAfter elapsed at {at}"),
@@ -133,7 +135,7 @@ pub fn decide(view: &View<'_>, now: Timestamp) -> Decision {
         }
     }
     scan(&mut plan, view, now);
-    judge_drift(&mut plan.claim, &view.drift, now);
+    judge_drift(&mut plan.claim, &expired_or(view, now), now);
     decision.pod_event_at = store_pod_event(&mut plan.claim, view.pod_event, now);
     judge_consolidatable(&mut plan, view, now);
 
@@ -323,9 +325,11 @@ fn remind(plan: &mut Plan, message: &str, now: Timestamp) {
 
 /// A registered claim without any Node: nobody can follow its pods, so it goes, and its instance with it.
 ///
+/// A Node of its name without the provider id is no such case: a kubelet that registers again gets it in a moment.
+///
 /// DIFFERENCE: Karpenter keeps such a claim as long as its instance runs.
 fn lost_node(plan: &mut Plan, view: &View<'_>, now: Timestamp) -> Option<Action> {
-    if !view.nodes.is_empty() {
+    if !view.nodes.is_empty() || view.unjoined {
         return None;
     }
     let registered = plan.claim.condition(NodeClaim::REGISTERED)?;
@@ -363,6 +367,18 @@ fn scan(plan: &mut Plan, view: &View<'_>, now: Timestamp) {
             "Consistency Check Failed",
             now,
         );
+    }
+}
+
+/// What was found out of drift; a claim that has expired is drifted for that if for nothing else.
+fn expired_or(view: &View<'_>, now: Timestamp) -> Drift {
+    let Some(claim) = view.claim.filter(|it| expiration::is_expired(it, now)) else {
+        return view.drift.clone();
+    };
+    match &view.drift {
+        Drift::Unjudged if claim.is_true(NodeClaim::DRIFTED) => Drift::Unjudged,
+        Drift::Unjudged | Drift::None => Drift::Drifted(expiration::EXPIRED.into()),
+        Drift::Drifted(reason) => Drift::Drifted(reason.clone()),
     }
 }
 

@@ -1,7 +1,10 @@
 //! `spec.expireAfter`: forceful, whatever budgets, PodDisruptionBudgets and annotations say.
 
 use jiff::Timestamp;
-use spokeshave_model::NodeClaim;
+use spokeshave_model::{NodeClaim, NodePool, labels};
+
+/// Reason for which an expired claim counts as drifted, where its pool asks for that.
+pub const EXPIRED: &str = "Expired";
 
 /// When the claim expires; `None` for `Never`. The moment itself counts as expired.
 ///
@@ -16,6 +19,26 @@ pub fn expires_at(claim: &NodeClaim) -> Option<Timestamp> {
 
 /// What the CRD fills in for `expireAfter`.
 pub const DEFAULT_EXPIRE_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_hours(720);
+
+/// Whether an expired claim is replaced like a drifted one, within the pool's budgets, and not deleted at once.
+///
+/// One that is not initialized has nothing to be replaced for, and no drift would ever take it: it is deleted.
+///
+/// DIFFERENCE: Karpenter has no such choice. Without the pool's annotation `spokeshave.dev/expiration: replace` expiration
+/// is forceful here as well.
+pub fn is_replaced(claim: &NodeClaim, pool: Option<&NodePool>) -> bool {
+    claim.is_true(NodeClaim::INITIALIZED)
+        && pool.is_some_and(|it| {
+            it.is_managed()
+                && !it.metadata.deleting()
+                && it.metadata.annotation(labels::EXPIRATION) == Some("replace")
+        })
+}
+
+/// Whether the claim has reached its end at `now`.
+pub fn is_expired(claim: &NodeClaim, now: Timestamp) -> bool {
+    expires_at(claim).is_some_and(|at| now >= at)
+}
 
 #[cfg(test)]
 mod tests {

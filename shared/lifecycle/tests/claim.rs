@@ -10,7 +10,7 @@ use spokeshave_lifecycle::{
     Action,
     claim::{Drift, View, decide},
 };
-use spokeshave_model::{ConditionStatus, NodeClaim, Taint, TaintEffect, labels};
+use spokeshave_model::{ConditionStatus, NodeClaim, NodePool, Taint, TaintEffect, labels};
 
 use ConditionStatus::{False, True, Unknown};
 
@@ -591,11 +591,55 @@ fn expiry() {
     assert_eq!(look(&deleting, &[&node], "12:00:00").actions, []);
 }
 
+#[test] // lifecycle 36, expiry that obeys budgets, where the pool asks for it; B-031
+fn an_expired_node_is_replaced_on_request() {
+    let node = joined(json!({}));
+    let asks = |value: &str| {
+        pool(json!({"metadata": {"annotations": {"spokeshave.dev/expiration": value}}}))
+    };
+    let judge = |claim: &NodeClaim, pool: &NodePool, drift: Drift, now: &str| {
+        let nodes = vec![&node];
+        decide(
+            &View { claim: Some(claim), nodes, nodepool: Some(pool), drift, ..View::default() },
+            at(now),
+        )
+    };
+    let claim = initialized(json!({"spec": {"expireAfter": "1h"}}));
+    let early = judge(&claim, &asks("replace"), Drift::None, "10:59:59");
+    assert_eq!(early.wake_at, Some(at("11:00:00")));
+    assert_eq!(written_status(&early).expect("quiet").condition("Drifted"), None);
+    let expired = judge(&claim, &asks("replace"), Drift::None, "11:00:00");
+    assert_eq!(deleted(&expired), None);
+    let drifted = written_status(&expired).expect("written").clone();
+    assert_eq!(condition(&drifted, "Drifted"), (True, "Expired", "Expired"));
+    // It stays so, whoever looks and for whatever reason; another reason for drift comes first.
+    assert_eq!(judge(&drifted, &asks("replace"), Drift::Unjudged, "11:00:01").actions, []);
+    assert_eq!(judge(&drifted, &asks("replace"), Drift::None, "11:00:01").actions, []);
+    let other = Drift::Drifted("AMIDrift".into());
+    let other = judge(&drifted, &asks("replace"), other, "11:00:01");
+    let both = written_status(&other).expect("written").clone();
+    assert_eq!(condition(&both, "Drifted").1, "AMIDrift");
+    assert_eq!(judge(&both, &asks("replace"), Drift::Unjudged, "11:00:02").actions, []);
+    // Without the annotation, and for what no drift would take, it is forceful.
+    for (what, claim, pool) in [
+        ("not asked for", drifted, pool(json!({}))),
+        ("another value", claim, asks("true")),
+        ("not initialized", registered(json!({"spec": {"expireAfter": "1h"}})), asks("replace")),
+    ] {
+        let decision = judge(&claim, &pool, Drift::None, "11:00:03");
+        assert_eq!(deleted(&decision), Some("expired"), "{what}");
+    }
+}
+
 #[test] // B-080
 fn a_claim_whose_node_is_gone_goes() {
     let young = look(&registered(json!({})), &[], "10:01:59");
     assert_eq!((deleted(&young), young.wake_at), (None, Some(at("10:02:00"))));
     assert_eq!(deleted(&look(&initialized(json!({})), &[], "11:00:00")), Some("garbage_collected"));
+    // Its kubelet registers again: the provider id comes in a moment.
+    let claim = initialized(json!({}));
+    let view = View { claim: Some(&claim), unjoined: true, ..View::default() };
+    assert_eq!(deleted(&decide(&view, at("11:00:00"))), None);
 }
 
 #[test] // lifecycle 32.1, case 5

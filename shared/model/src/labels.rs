@@ -136,6 +136,8 @@ pub const COMMAND: &str = "spokeshave.dev/command";
 pub const SHAPE: &str = "spokeshave.dev/shape";
 /// Annotation of ours on a NodePool: `replace` acts on rebalance recommendations.
 pub const REBALANCE: &str = "spokeshave.dev/rebalance";
+/// Annotation of ours on a NodePool: `replace` has nodes that reach `expireAfter` replaced as drifted ones are.
+pub const EXPIRATION: &str = "spokeshave.dev/expiration";
 /// Annotation of ours on a NodePool: how long before a scheduled change of EC2 its nodes begin to leave (Go text such as
 /// `48h`). Without it they leave as soon as the change is announced.
 pub const SCHEDULED_CHANGE_LEAD_TIME: &str = "spokeshave.dev/scheduled-change-lead-time";
