@@ -11,6 +11,7 @@ use spokeshave_catalog::{
     },
     stored,
 };
+use spokeshave_lifecycle::metrics;
 use spokeshave_model::{
     ConditionStatus, EC2NodeClass, InstanceType, Kind, NodeClaim, ObjectKey, Uid, hash, labels,
 };
@@ -25,7 +26,6 @@ pub type Claim = Arc<NodeClaim>;
 
 /// Equal events within this time are published once. Karpenter's default.
 const DEDUPE: SignedDuration = SignedDuration::from_mins(2);
-const DISRUPTED: &str = "karpenter_nodeclaims_disrupted_total";
 
 /// Why claims are not launched.
 pub enum Refusal {
@@ -85,15 +85,9 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             let reason = format!("could not be written down: {error}");
             self.cx.decide(Decision::new("skip", "StateTable/shortage", reason).as_error());
         }
-        let label = |key: &str| claim.metadata.label(key).unwrap_or_default();
-        self.cx.count(
-            DISRUPTED,
-            &[
-                ("reason", reason),
-                ("nodepool", label(labels::NODEPOOL)),
-                ("capacity_type", label(labels::CAPACITY_TYPE)),
-            ],
-        );
+        let labels = metrics::disrupted(claim, reason, "");
+        let labels: Vec<_> = labels.iter().map(|(key, it)| (*key, it.as_str())).collect();
+        self.cx.count(metrics::CLAIMS_DISRUPTED, &labels);
         self.cx.decide(Decision::new("delete", claim.reference(), format!("{reason}: {text}")));
         Ok(Next::Done)
     }

@@ -45,7 +45,7 @@ fn the_gate() {
     assert_eq!(
         disrupted(&world),
         [
-            "karpenter_nodeclaims_disrupted_total{reason=insufficient_capacity,nodepool=a,capacity_type=} 1"
+            "karpenter_nodeclaims_disrupted_total{reason=insufficient_capacity,nodepool=a,capacity_type=,consolidation_policy=,termination_mode=graceful} 1"
         ]
     );
     assert_eq!(
@@ -66,7 +66,7 @@ fn the_gate() {
             assert_eq!(
                 disrupted(&world),
                 [
-                    "karpenter_nodeclaims_disrupted_total{reason=nodeclass_not_ready,nodepool=a,capacity_type=} 1"
+                    "karpenter_nodeclaims_disrupted_total{reason=nodeclass_not_ready,nodepool=a,capacity_type=,consolidation_policy=,termination_mode=graceful} 1"
                 ]
             );
         } else {

@@ -19,6 +19,10 @@ use crate::{
 /// Multi-node consolidation looks at so many candidates, and one more. Source: Karpenter 1.x.
 pub const MULTI_MAX: usize = 100;
 
+/// So many nodes that a budget or a failure holds are told so in one pass, those that would be next: events are no place
+/// for a list of all nodes.
+const MOST_TOLD: usize = 20;
+
 /// Tells a search when to stop.
 pub trait Stopwatch {
     /// This run has used up its time: store where it is, and go on in the next one.
@@ -61,6 +65,17 @@ impl Found {
         self.left.push(Left { at: candidate.at, why: why.into() });
     }
 
+    /// Leaves it for as long as something else holds it back, and tells its owner what, if few have been told by now.
+    ///
+    /// DIFFERENCE: Karpenter says so on the NodePool alone, and only when its budgets allow nothing at all.
+    fn hold(&mut self, candidate: &Candidate, why: &str) {
+        if self.notices.len() < MOST_TOLD {
+            self.refuse(candidate, "DisruptionBlocked", why);
+        } else {
+            self.leave(candidate, why);
+        }
+    }
+
     /// Leaves it and tells its owner why.
     fn refuse(&mut self, candidate: &Candidate, reason: &'static str, why: &str) {
         let dedupe = if reason == "DisruptionBlocked" { DEDUPE } else { DEDUPE_UNCONSOLIDATABLE };
@@ -83,7 +98,7 @@ pub fn emptiness(
             taken.push(candidate);
         } else {
             found.constrained = true;
-            found.leave(candidate, allowances.blocked_text());
+            found.hold(candidate, &allowances.blocked_text());
         }
     }
     if !taken.is_empty() {
@@ -119,7 +134,7 @@ pub fn static_drift(
         if remaining == 0 {
             found.constrained = true;
             for candidate in &candidates {
-                found.leave(candidate, allowances.blocked_text());
+                found.hold(candidate, &allowances.blocked_text());
             }
             continue;
         }
@@ -181,15 +196,15 @@ pub fn drift(
     for (n, candidate) in candidates.iter().enumerate().skip(skip) {
         if allowances.remaining(&candidate.pool) == 0 {
             found.constrained = true;
-            found.leave(candidate, allowances.blocked_text());
+            found.hold(candidate, &allowances.blocked_text());
             continue;
         }
         if let Some(until) = survey.view.drift_held.get(&candidate.pool)
             && survey.view.now < *until
         {
-            found.leave(
+            found.hold(
                 candidate,
-                format!(
+                &format!(
                     "the last replacement for drift of NodePool \"{}\" failed: tried again from {until} on",
                     candidate.pool
                 ),
@@ -281,7 +296,7 @@ pub fn multi_node(
             usable.push(candidate);
         } else {
             found.constrained = true;
-            found.leave(candidate, allowances.blocked_text());
+            found.hold(candidate, &allowances.blocked_text());
         }
     }
     if usable.len() < 2 {
@@ -448,7 +463,7 @@ pub fn single_node(
         found.seen_pools.insert(candidate.pool.clone());
         if allowances.remaining(&candidate.pool) == 0 {
             found.constrained = true;
-            found.leave(candidate, allowances.blocked_text());
+            found.hold(candidate, &allowances.blocked_text());
             continue;
         }
         if rules.totals.is_some_and(|totals| balanced::is_hopeless(candidate, totals)) {

@@ -457,6 +457,16 @@ pub(crate) fn drain_node<'a>(
     if waiting > 0 {
         let text = format!("Failed to drain node, {waiting} pods are waiting to be evicted");
         act.actions.push(Action::publish(KubeEvent::on(node, true, "FailedDraining", text)));
+        // DIFFERENCE: Karpenter does not say which pod holds a drain by its annotation.
+        if let Some(pod) = drained.held {
+            let text = format!(
+                "Failed to drain node, pod has \"{}\" annotation (Pod={}/{})",
+                labels::DO_NOT_DISRUPT,
+                pod.metadata.namespace,
+                pod.metadata.name
+            );
+            act.actions.push(Action::publish(KubeEvent::on(node, true, "FailedDraining", text)));
+        }
         act.waiting = Some(match drained.held {
             Some(pod) => format!(
                 "{waiting} pods are waiting to be evicted; {}/{} has {}",

@@ -483,6 +483,17 @@ fn a_drain_without_an_end_is_spoken_of() {
     assert!(events(&late.actions).iter().any(|(reason, _)| reason == "DrainingForLong"));
     assert_eq!(late.wake_at, None, "only events and the sweep look any more");
     let early = act(decide_node(&view, at("10:00:30")));
+    let told = |reason: &str, text: &str| (reason.to_owned(), text.to_owned());
+    assert_eq!(
+        events(&early.actions),
+        [
+            told("FailedDraining", "Failed to drain node, 1 pods are waiting to be evicted"),
+            told(
+                "FailedDraining",
+                "Failed to drain node, pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/held)"
+            ),
+        ]
+    );
     assert_eq!(early.wake_at, Some(at("10:00:40")));
     assert!(
         early.waiting.is_some_and(|it| it.contains("default/held has karpenter.sh/do-not-disrupt"))

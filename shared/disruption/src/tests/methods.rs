@@ -40,6 +40,15 @@ fn empty_nodes_go_together_as_budgets_allow() {
     assert_eq!(found.commands.len(), 1);
     assert_eq!(nodes_of(&found.commands[0]), ["a0", "a1", "b0"]);
     assert!(found.constrained);
+    // Those that wait are told so, not the pool alone.
+    let told: Vec<(&str, &str)> =
+        found.notices.iter().map(|it| (it.reason, it.message.as_str())).collect();
+    let text = "No allowed disruptions for disruption reason Empty due to blocking budget";
+    assert_eq!(told, [("DisruptionBlocked", text); 3]);
+    let many = (0..60).map(|n| node(&format!("n{n:02}"), "a", "t", "on-demand").build()).collect();
+    let it = view(vec![pool("a", &types, budget("2"))], many);
+    let found = emptiness(&it);
+    assert_eq!((found.left.len(), found.notices.len()), (58, 20), "the next ones");
 
     let types = [on_demand("x", 0.1), on_demand("y", 0.4), on_demand("z", 0.2)];
     let nodes = ["x", "y", "z"].map(|it| node(it, "a", it, "on-demand").build());
