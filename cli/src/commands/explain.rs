@@ -197,7 +197,7 @@ fn of_pod(world: &World, pod: &Arc<Pod>) -> Answer {
     {
         answer.add("node", describe_node(&view, it));
         if it.is_marked_for_deletion() {
-            answer.add("node", "the node is going away: the pod will be evicted, or is being so");
+            answer.add("node", removal::of_pod(pod, it, world.now));
         }
     } else {
         answer.add("node", "the node is not among the objects given");
@@ -651,6 +651,12 @@ fn of_claim(world: &World, attachments: &[Arc<VolumeAttachment>], name: &str) ->
             .map(|it| format!(": {} {}", it.reason, it.message))
             .unwrap_or_default();
         format!("its node has joined and is not initialized yet{}", why.trim_end())
+    } else if node.node.is_none() {
+        // As lifecycle does, once the Node is gone for good.
+        format!(
+            "its Node {} is not among the objects given: a claim whose Node is gone is removed",
+            claim.status.node_name
+        )
     } else {
         about_pods(&mut answer, node);
         outlook(world, &view, attachments, node, &mut answer)

@@ -197,6 +197,59 @@ fn a_node_that_goes_away_says_what_it_waits_for() {
     );
 }
 
+#[test] // lifecycle 28.3: what becomes of the pods of a node that goes away
+fn a_held_pod_is_told_its_end() {
+    let at = annotated("karpenter.sh/nodeclaim-termination-timestamp", "2026-03-02T13:00:00Z");
+    let held = json!({"metadata": {"annotations": {DO_NOT_DISRUPT: "true"}},
+        "spec": {"terminationGracePeriodSeconds": 60}});
+    let tolerant = json!({"spec": {"tolerations": [{"operator": "Exists"}]}});
+    let going = |claim: Value| {
+        let it = node("n", "m.2xlarge").deleting().claim(claim).holding("held", "1", held.clone());
+        let it = it.holding("plain", "1", json!({})).holding("stays", "1", tolerant.clone());
+        cluster![pool("p", json!({})), class(json!({})), it]
+    };
+    let told = |name: &str, object: &str, objects: &[Value], about: &str| {
+        facts(&explain(name, object, objects), &[about])
+    };
+    let bounded = going(at);
+    assert_eq!(
+        told("explain-end-node", "node/n", &bounded, "waits for")[0],
+        "default/held: held by its annotation karpenter.sh/do-not-disrupt; whatever holds it, it is deleted after 2026-03-02T12:59:00Z"
+    );
+    for (name, objects, pod, text) in [
+        (
+            "held-bounded",
+            &bounded,
+            "held",
+            "the node is going away, and waits for this pod; whatever holds it, it is deleted after 2026-03-02T12:59:00Z",
+        ),
+        ("held", &going(json!({})), "held", "the node is going away, and waits for this pod"),
+        (
+            "plain",
+            &bounded,
+            "plain",
+            "the node is going away: the pod will be evicted, or is being so",
+        ),
+        ("stays", &bounded, "stays", "the node is going away, and does not wait for this pod"),
+    ] {
+        let file = format!("explain-end-{name}");
+        let facts = told(&file, &format!("pod/default/{pod}"), objects, "node");
+        assert_eq!(facts[1], text, "{name}");
+    }
+}
+
+#[test] // B-080
+fn a_claim_without_its_node_is_not_said_to_stay() {
+    let mut it = node("n", "m.large");
+    it.0.remove(0);
+    let objects = cluster![pool("p", json!({})), class(json!({})), it];
+    let answer = explain("explain-no-node", "nodeclaim/claim-n", &objects);
+    assert_eq!(
+        answer["summary"],
+        "its Node n is not among the objects given: a claim whose Node is gone is removed"
+    );
+}
+
 #[test] // lifecycle 29.1
 fn a_drained_node_says_which_volumes_it_waits_for() {
     let attached = |name: &str, node: &str, volume: &str| {

@@ -52,8 +52,8 @@ fn must_be_forced(pod: &Pod, deadline: Timestamp, now: Timestamp) -> bool {
     }
 }
 
-/// The last moment at which a pod that is not terminating is left alone.
-fn forced_after(pod: &Pod, deadline: Timestamp) -> Option<Timestamp> {
+/// The last moment at which a pod that is not terminating is left alone; `None` for one without a grace period.
+pub fn forced_after(pod: &Pod, deadline: Timestamp) -> Option<Timestamp> {
     let grace = pod.spec.termination_grace_period_seconds?;
     deadline.checked_sub(SignedDuration::from_secs(grace)).ok()
 }

@@ -27,6 +27,35 @@ pub(super) fn is_under_way(node: &StateNode) -> bool {
         || node.claim.as_ref().is_some_and(|it| it.metadata.deleting())
 }
 
+/// The deadline of a node that is going away.
+fn deadline_of(node: &StateNode) -> Option<Timestamp> {
+    let text = node.claim.as_deref()?.metadata.annotation(labels::TERMINATION_TIMESTAMP)?;
+    text.parse().ok()
+}
+
+/// What the removal of its node means for a pod.
+pub(super) fn of_pod(pod: &Pod, node: &StateNode, now: Timestamp) -> String {
+    if !is_waiting_for_eviction(pod, now) {
+        return "the node is going away, and does not wait for this pod".to_owned();
+    }
+    if pod.metadata.deleting() {
+        return "the node is going away, and waits for this pod, which is terminating".to_owned();
+    }
+    if !do_not_disrupt(pod, now).is_active() {
+        return "the node is going away: the pod will be evicted, or is being so".to_owned();
+    }
+    let end = at_the_latest(pod, deadline_of(node));
+    format!("the node is going away, and waits for this pod{end}")
+}
+
+/// When the deadline of its node ends a pod that is held.
+fn at_the_latest(pod: &Pod, deadline: Option<Timestamp>) -> String {
+    match deadline.and_then(|it| drain::forced_after(pod, it)) {
+        Some(at) => format!("; whatever holds it, it is deleted after {at}"),
+        None => String::new(),
+    }
+}
+
 /// Says what holds the removal of `node`; returns the short answer.
 pub(super) fn explain(
     objects: &ClusterView,
@@ -141,7 +170,11 @@ fn about_pods(
             (Some(Step::Evict(_)), ..) => "to be evicted".to_owned(),
             (None, ..) => "to be evicted when the pods before it are gone".to_owned(),
         };
-        lines.push(format!("{}: {why}", pod.key()));
+        let is_held_now = !pod.metadata.deleting()
+            && !matches!(step, Some(Step::ForceDelete { .. }))
+            && (do_not_disrupt(pod, view.now).is_active() || pdbs.blocks(pod, view.now).is_some());
+        let end = if is_held_now { at_the_latest(pod, deadline) } else { String::new() };
+        lines.push(format!("{}: {why}{end}", pod.key()));
     }
     let n = lines.len();
     for line in lines.into_iter().take(MOST_NAMED) {
