@@ -234,13 +234,17 @@ impl World {
             kubernetes::delete::<K>(&mut inner, &key, None);
             return Ok(());
         }
-        if let Some(current) = inner.store.get::<K>(&key) {
+        if let Some(mut current) = inner.store.get::<K>(&key) {
             if K::KIND == "Node" && object.get("spec").is_none() {
                 let mut node = to_value(&*current);
                 merge_conditions(&mut node, &object["status"]["conditions"], now);
                 let node: K = from_value(node).map_err(wrong)?;
                 inner.store.patch(&*current, &node, true, now);
-                return Ok(());
+                // The rest of it is applied as anything else.
+                if let Some(fields) = object.as_object_mut() {
+                    fields.remove("status");
+                }
+                current = inner.store.get::<K>(&key).unwrap_or(current);
             }
             let before = self.applied.get(&slot).cloned().unwrap_or(Value::Null);
             if let Some(patch) = merge_patch(&before, &object) {
