@@ -41,6 +41,11 @@ const SEEN: &str = "NodeClaimCreated";
 /// Claims that one wake-up names at most.
 const KEYS_PER_WAKE: usize = 100;
 
+/// With less time than this left, no fleet is asked for: a dozen calls of the cluster and the table, and CreateFleet, which
+/// takes EC2 up to some seconds. A run that ends before the answer is recorded would leave the finding out to the next one,
+/// after [`attempt::EC2_VIEW`].
+const FLEET_TAKES: SignedDuration = SignedDuration::from_secs(10);
+
 /// Why something could not be carried out. All of these are tried again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
@@ -192,8 +197,15 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
                 }
             }
         }
+        // The first is never put off: with a limit that is too short nothing would come of any run.
+        let mut begun = false;
         for (id, (claims, handed_over)) in under_way {
             let names: Vec<String> = claims.iter().map(|it| it.metadata.name.clone()).collect();
+            if begun && let Some(at) = self.out_of_time(&names) {
+                results.extend(names.into_iter().map(|it| (it, Next::At(at))));
+                continue;
+            }
+            begun = true;
             match self.resume(&id, claims, handed_over).await {
                 Ok(resumed) => {
                     results.extend(resumed.next);
@@ -211,6 +223,11 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             let mut surroundings = Surroundings::default();
             for claims in group::alike(fresh) {
                 let names: Vec<String> = claims.iter().map(|it| it.metadata.name.clone()).collect();
+                if begun && let Some(at) = self.out_of_time(&names) {
+                    results.extend(names.into_iter().map(|it| (it, Next::At(at))));
+                    continue;
+                }
+                begun = true;
                 match self.launch(claims, &mut surroundings).await {
                     Ok(next) => results.extend(next),
                     Err(error) => {
@@ -252,6 +269,18 @@ impl<C: Cluster, E: Ec2, S: StateTable, Q: Queues> Run<'_, C, E, S, Q> {
             Trouble::Aws(error) => decision.with_error(error),
             Trouble::Cluster(_) | Trouble::State(_) => decision,
         });
+    }
+
+    /// When these claims are looked at instead, by a run of their own, if this one ends too soon for a fleet.
+    fn out_of_time(&self, names: &[String]) -> Option<Timestamp> {
+        if self.cx.has_time(FLEET_TAKES) {
+            return None;
+        }
+        let reason = format!("less than {} s are left", FLEET_TAKES.as_secs());
+        for name in names {
+            self.cx.decide(Decision::new("postpone", format!("NodeClaim/{name}"), reason.as_str()));
+        }
+        Some(self.cx.now)
     }
 
     /// Until when whoever created the claim may still hand it over; `None`: it is launched now.

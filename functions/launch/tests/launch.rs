@@ -636,3 +636,42 @@ fn a_deleted_class_is_measured_no_more() {
     world.run().expect("it lives");
     assert_eq!(world.fake.samples(gauge), [""; 0]);
 }
+
+#[test] // No fleet is asked for without time left to record what it brought.
+fn a_run_that_is_nearly_over_leaves_the_next_fleet_to_another() {
+    let world = World::new(1);
+    for (n, pool) in ["b", "c"].into_iter().enumerate() {
+        world.fake.add_json::<NodeClaim>(common::claim(&format!("{pool}-0"), n, pool));
+    }
+    // Of a minute, two fleets leave eight seconds.
+    world.fleet_takes.set(26);
+    assert_eq!(world.run().expect("it lives").failures, []);
+    assert_eq!(world.requests.borrow().len(), 2);
+    let postponed: Vec<String> = {
+        let decisions = world.fake.decisions.borrow();
+        let of = decisions.iter().filter(|it| it.action == "postpone");
+        of.map(|it| format!("{}: {}", it.object, it.reason)).collect()
+    };
+    assert_eq!(postponed, ["NodeClaim/c-0: less than 10 s are left"]);
+    {
+        let sent = world.fake.sent.borrow();
+        let (to, work, delay, _) = sent.last().expect("a message");
+        let names: Vec<&str> = work.keys.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!((*to, delay.as_secs(), names), (Concern::Launch, 1, vec!["c-0"]));
+    }
+    // Nothing was begun for it, so the next run is free to.
+    let claim = world.claim("c-0").expect("there");
+    assert_eq!(claim.metadata.annotation(labels::LAUNCH_ATTEMPT), None);
+    world.now.set(at(60));
+    world.fake.now.set(at(60));
+    world.run().expect("it lives");
+    assert_eq!((world.requests.borrow().len(), world.alive().len()), (3, 3));
+}
+
+#[test]
+fn a_limit_that_is_too_short_for_any_fleet_holds_up_nothing() {
+    let world = World::new(1);
+    world.fake.now.set(at(55));
+    world.run().expect("it lives");
+    assert_eq!(world.alive().len(), 1);
+}

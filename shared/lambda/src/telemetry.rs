@@ -159,6 +159,10 @@ impl Journal for Telemetry {
     fn metric(&self, metric: Metric) {
         self.inner.samples.lock().unwrap_or_else(PoisonError::into_inner).push(metric);
     }
+
+    fn clock(&self) -> Option<Timestamp> {
+        Some(Timestamp::now())
+    }
 }
 
 /// Dimensions by name.

@@ -68,7 +68,7 @@ fn what_is_not_read_is_kept_too() {
         (
             "EC2NodeClass",
             "general",
-            json!({"metadata": {"managedFields": [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]}}),
+            json!({"metadata": {"selfLink": "/apis/x", "unknown": [{"deep": {"f:spec": {}}}]}}),
         ),
         (
             "NodePool",

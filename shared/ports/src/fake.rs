@@ -196,6 +196,10 @@ impl Journal for Fake {
     fn metric(&self, metric: Metric) {
         self.metrics.borrow_mut().push(metric);
     }
+
+    fn clock(&self) -> Option<Timestamp> {
+        Some(self.now.get())
+    }
 }
 
 impl Cluster for Fake {

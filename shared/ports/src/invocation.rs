@@ -1,6 +1,6 @@
 //! What every handler is given: the time, the settings, and where to write what it decided.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 use spokeshave_model::Settings;
 
@@ -76,6 +76,11 @@ pub struct Metric {
 pub trait Journal {
     fn decision(&self, concern: Concern, decision: Decision);
     fn metric(&self, metric: Metric);
+
+    /// What time it is by now, in the middle of a run. `None`: no time passes while a run goes on.
+    fn clock(&self) -> Option<Timestamp> {
+        None
+    }
 }
 
 /// `at` without a fraction, as Kubernetes writes times.
@@ -88,7 +93,8 @@ pub struct Invocation<'a> {
     pub concern: Concern,
     /// Read once, when the event arrived.
     pub now: Timestamp,
-    /// When Lambda ends us: no irreversible call is started without time left to record its outcome.
+    /// When Lambda ends us: no irreversible call is started without time left to record its outcome, see
+    /// [`has_time`](Self::has_time).
     pub deadline: Timestamp,
     pub settings: &'a Settings,
     pub journal: &'a dyn Journal,
@@ -98,6 +104,12 @@ impl Invocation<'_> {
     /// [`Invocation::now`] without a fraction.
     pub fn whole_second(&self) -> Timestamp {
         whole_second(self.now)
+    }
+
+    /// Whether at least so much is left until the deadline.
+    pub fn has_time(&self, least: SignedDuration) -> bool {
+        let now = self.journal.clock().unwrap_or(self.now);
+        self.deadline.duration_since(now) >= least
     }
 
     /// Records a decision.

@@ -433,6 +433,10 @@ impl Journal for Ports {
     }
 
     fn metric(&self, _: Metric) {}
+
+    fn clock(&self) -> Option<Timestamp> {
+        Some(self.world.borrow().now)
+    }
 }
 
 /// No instance here belongs to a group: whoever is told of one by an event is answered, and that is all.

@@ -61,6 +61,8 @@ pub struct World {
     pub ec2_calls: RefCell<Vec<String>>,
     /// Seconds for which an instance is not found by its tags.
     pub lag: Cell<i64>,
+    /// Seconds that EC2 takes for a fleet.
+    pub fleet_takes: Cell<i64>,
     serial: Cell<u64>,
 }
 
@@ -108,6 +110,7 @@ impl World {
             subnets: RefCell::default(),
             ec2_calls: RefCell::default(),
             lag: Cell::new(0),
+            fleet_takes: Cell::new(0),
             serial: Cell::new(0),
         };
         world.fake.add_json::<EC2NodeClass>(class());
@@ -545,6 +548,8 @@ impl Ec2 for World {
         self.step().await;
         self.ec2_calls.borrow_mut().push("CreateFleet".into());
         let done = self.launch(request);
+        let taken = SignedDuration::from_secs(self.fleet_takes.get());
+        self.fake.now.set(self.fake.now.get() + taken);
         self.live().await;
         done
     }
