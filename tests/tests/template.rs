@@ -731,6 +731,19 @@ fn two_clusters_and_two_regions_share_no_name() {
 }
 
 #[test]
+fn what_running_nodes_go_by_outlives_the_stack() {
+    let template = template();
+    let all = template["Resources"].as_object().expect("resources");
+    let kept: BTreeMap<&str, (&Value, &Value)> = all
+        .iter()
+        .filter(|(_, it)| it.get("DeletionPolicy").is_some_and(|it| it != "Delete"))
+        .map(|(name, it)| (name.as_str(), (&it["DeletionPolicy"], &it["UpdateReplacePolicy"])))
+        .collect();
+    let policies = (&json!("RetainExceptOnCreate"), &json!("Retain"));
+    assert_eq!(kept, BTreeMap::from([("NodeRole", policies), ("NodeAccess", policies)]));
+}
+
+#[test]
 fn a_key_of_one_s_own_encrypts_everything() {
     let raw: Value = serde_saphyr::from_str(include_str!("../../template.yaml")).expect("YAML");
     let key = json!(["HasKey", "KmsKeyArn", "AWS::NoValue"]);
