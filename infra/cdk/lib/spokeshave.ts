@@ -84,7 +84,7 @@ export function shortened(name: string, longest: number): string {
   return `${name.slice(0, longest - 9)}-${hash}`;
 }
 
-/** template.yaml: beside the package when it is installed, at the root of the repository in development. */
+/** template.yaml: in `dist` when the package is installed, at the root of the repository in development. */
 export function templateFile(): string {
   const places = ["..", "../..", "../../..", "../../../.."].map((it) => path.join(__dirname, it, "template.yaml"));
   const found = places.find((it) => fs.existsSync(it));

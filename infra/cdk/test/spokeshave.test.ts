@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import * as fs from "node:fs";
 import * as os from "node:os";
 import * as path from "node:path";
@@ -130,4 +131,37 @@ test("cdk-nag finds nothing", () => {
   const findings: Json = fs.existsSync(report) ? JSON.parse(fs.readFileSync(report, "utf8")).pluginReports : [];
   assert.deepEqual(findings.flatMap((it: Json) => it.violations), []);
   fs.rmSync(functions, { recursive: true });
+});
+
+test("cdk synth makes the stack", () => {
+  const functions = folder();
+  const given = ["-c", "clusterName=prod", "-c", `functions=${functions}`, "-c", "stackName=spokeshave-prod"];
+  const out = path.join(functions, "out");
+  execFileSync("npx", ["cdk", "synth", "--quiet", "--no-notices", "--output", out, ...given], {
+    cwd: path.join(__dirname, ".."), stdio: ["ignore", "ignore", "inherit"],
+  });
+  const made: Json = JSON.parse(fs.readFileSync(path.join(out, "Spokeshave.template.json"), "utf8"));
+  assert.equal(made.Parameters.ClusterName.Default, "prod");
+  assert.ok(made.Resources.Provision.Properties.CodeUri.Key);
+  fs.rmSync(functions, { recursive: true });
+});
+
+test("the package has what it needs", () => {
+  const place = fs.mkdtempSync(path.join(os.tmpdir(), "spokeshave-pack-"));
+  const root = path.join(__dirname, "..");
+  const told = execFileSync("npm", ["pack", "--silent", "--json", "--pack-destination", place], { cwd: root, encoding: "utf8" });
+  const archive = path.join(place, JSON.parse(told.slice(told.indexOf("[")))[0].filename);
+  execFileSync("tar", ["--extract", "--file", archive, "--directory", place]);
+  const shipped = path.join(place, "package", "dist");
+  for (const name of ["lib/spokeshave.js", "lib/spokeshave.d.ts", "template.yaml"]) {
+    assert.ok(fs.existsSync(path.join(shipped, name)), name);
+  }
+  const ours = fs.readFileSync(templateFile(), "utf8");
+  assert.equal(fs.readFileSync(path.join(shipped, "template.yaml"), "utf8"), ours);
+  // Where nothing else of the repository is, it finds its own.
+  fs.symlinkSync(path.join(root, "node_modules"), path.join(place, "node_modules"));
+  const script = "process.stdout.write(require(process.argv[1]).templateFile())";
+  const found = execFileSync("node", ["-e", script, path.join(shipped, "lib", "spokeshave.js")], { encoding: "utf8" });
+  assert.equal(fs.realpathSync(found), fs.realpathSync(path.join(shipped, "template.yaml")));
+  fs.rmSync(place, { recursive: true });
 });
