@@ -28,6 +28,8 @@ const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(180);
 
 const CHART: &str = "install the chart (infra/chart), or apply infra/crds";
 
+const BIND: &str = "install the chart (infra/chart), or apply infra/chart/templates/rbac.yaml";
+
 /// An API server, and how it knows us.
 struct Api {
     http: Http,
@@ -417,7 +419,7 @@ fn permissions(api: &Api, to: &mut Findings) {
                 return;
             }
             None if problems.is_empty() => to.ok("rbac", &group, "may do what its function does"),
-            None => to.fault("rbac", &group, format!("it may not {}", some_of(&problems)), CHART),
+            None => to.fault("rbac", &group, format!("it may not {}", some_of(&problems)), BIND),
         }
     }
 }

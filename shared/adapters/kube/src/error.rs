@@ -33,6 +33,20 @@ pub fn cluster_error(error: &kube::Error, object: &str) -> ClusterError {
     }
 }
 
+/// The error that an answer means for a list of a kind. What is not found then is the kind itself: its definition is missing,
+/// or serves other versions.
+pub fn list_error(error: &kube::Error, kind: &str, api_version: &str) -> ClusterError {
+    match cluster_error(error, kind) {
+        ClusterError::NotFound { .. } => {
+            let own = api_version.contains("karpenter") || api_version.contains("x-k8s.io");
+            let fix = if own { ": install the chart, or apply infra/crds" } else { "" };
+            let object = format!("{kind} of {api_version} (this cluster does not serve it{fix})");
+            ClusterError::NotFound { object }
+        }
+        other => other,
+    }
+}
+
 /// The causes in a status.
 pub(crate) fn causes(status: &Status) -> &[StatusCause] {
     status.details.as_ref().map_or(&[], |it| &it.causes)
@@ -72,6 +86,21 @@ mod tests {
         ] {
             assert_eq!(cluster_error(&status(code, reason, field), "Pod/a"), expected, "{code}");
         }
+        // B-090: the version that is wanted is named.
+        let missing = status(404, "NotFound", "");
+        assert_eq!(
+            list_error(&missing, "NodePool", "karpenter.sh/v1").to_string(),
+            "NodePool of karpenter.sh/v1 (this cluster does not serve it: install the chart, or apply infra/crds) not found"
+        );
+        assert_eq!(
+            list_error(&missing, "ResourceSlice", "resource.k8s.io/v1").to_string(),
+            "ResourceSlice of resource.k8s.io/v1 (this cluster does not serve it) not found"
+        );
+        let busy = status(503, "", "");
+        assert_eq!(
+            list_error(&busy, "NodePool", "karpenter.sh/v1"),
+            cluster_error(&busy, "NodePool")
+        );
         assert!(!cluster_error(&status(401, "Unauthorized", ""), "Pod/a").is_retryable());
         assert!(!cluster_error(&status(403, "Forbidden", ""), "Pod/a").is_retryable());
     }

@@ -11,7 +11,7 @@ use spokeshave_ports::ClusterError;
 use crate::{
     cluster::{KubeCluster, object, parse, slim, unsent},
     connection::Login,
-    error::cluster_error,
+    error::list_error,
 };
 
 /// What the server sends of a list at a time.
@@ -75,7 +75,7 @@ impl<'a, K: Kind, L: Login> Pages<'a, K, L> {
                     self.begun_again = true;
                     self.params.continue_token = None;
                 }
-                other => break other.map_err(|it| cluster_error(&it, K::KIND))?,
+                other => break other.map_err(|it| list_error(&it, K::KIND, &K::api_version()))?,
             }
         };
         let is_first = self.params.continue_token.is_none();

@@ -155,6 +155,7 @@ impl<K: Kind, L: Login> Follower<K, L> {
     async fn run(mut self, from: Option<String>) {
         let mut at = from;
         let mut wait = FIRST_WAIT;
+        let mut told_missing = false;
         loop {
             let began = Instant::now();
             let resumed = at.is_some();
@@ -183,7 +184,15 @@ impl<K: Kind, L: Login> Follower<K, L> {
                     }
                 }
                 Left::Unheard => return,
-                Left::Failed(ClusterError::NotFound { .. }) => sleep(MISSING_WAIT).await,
+                Left::Failed(error @ ClusterError::NotFound { .. }) => {
+                    // Without these three there is nothing to do; the others may well be missing.
+                    let needed = [NodeClaim::KIND, NodePool::KIND, EC2NodeClass::KIND];
+                    if !told_missing && needed.contains(&K::KIND) {
+                        tracing::error!(target: "spokeshave", %error, "nothing can be watched");
+                    }
+                    told_missing = true;
+                    sleep(MISSING_WAIT).await;
+                }
                 Left::Failed(error @ ClusterError::Refused { .. }) => {
                     if self.tell(Err(error)).await.is_err() {
                         return;
