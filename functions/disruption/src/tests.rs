@@ -286,7 +286,14 @@ fn a_closed_budget_holds_everything() {
     add_node(&world, "n", "m5.4xlarge", &json!({}));
     run(&world, 0);
     assert_eq!((stages(&world), writes(&world), wakes(&world)), (vec![], vec![], vec![]));
-    assert_eq!(world.event_reasons(), ["NodePool/p DisruptionBlocked"]);
+    assert_eq!(
+        world.event_reasons(),
+        [
+            "NodePool/p DisruptionBlocked",
+            "Node/n DisruptionBlocked",
+            "NodeClaim/claim-n DisruptionBlocked"
+        ]
+    );
     assert_eq!(
         world.samples("karpenter_nodepools_allowed_disruptions"),
         ["karpenter_nodepools_allowed_disruptions{nodepool=p,reason=Empty} 0"]

@@ -20,7 +20,7 @@ use spokeshave_model::{
     meta::from_value,
 };
 use spokeshave_ports::{Concern, Record, StateKey, Work, fake::block_on};
-use support::{Kill, Stage, at};
+use support::{Delivery, Kill, Stage, at};
 
 /// Nodes that would go together: `n` for one that is too big for its pod, `empty` for those without pods.
 #[derive(Clone, Copy, Debug)]
@@ -133,33 +133,18 @@ fn grow(stage: &Stage, seen: &mut BTreeMap<String, Timestamp>, in_vain: bool) ->
     lost
 }
 
-/// How messages arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Delivery {
-    InOrder,
-    /// Each twice, the second time alone and later.
-    Twice,
-    /// The last first.
-    Backwards,
-}
-
 /// Plays a scene. Returns how many port calls there had been when a replacement was lost, and when all was done.
 fn play(stage: &Stage, in_vain: bool, delivery: Delivery, until: Timestamp) -> (usize, usize) {
+    stage.delivery.set(delivery);
     let mut seen = BTreeMap::new();
     let (mut lost_at, mut done_at) = (0, 0);
     let mut schedule = stage.now() + SignedDuration::from_mins(1);
     loop {
-        while let Some((concern, mut works)) = stage.receive() {
+        while let Some((concern, works)) = stage.receive() {
             if concern != Concern::Disruption {
                 continue;
             }
-            if delivery == Delivery::Backwards {
-                works.reverse();
-            }
-            let rounds = if delivery == Delivery::Twice { 2 } else { 1 };
-            for _ in 0..rounds {
-                deliver(stage, &works);
-            }
+            deliver(stage, &works);
             let claim: NodeClaim = stage.get("claim-n").expect("there");
             if claim.metadata.deleting() && done_at == 0 {
                 done_at = stage.calls.get();

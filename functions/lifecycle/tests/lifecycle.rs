@@ -11,7 +11,7 @@ use spokeshave_model::{
     meta::apply_merge_patch,
 };
 use spokeshave_ports::Concern;
-use support::{Kill, Stage, at};
+use support::{Delivery, Kill, Stage, at};
 
 const ID: &str = "aws:///us-west-2a/i-0abc";
 const LIFECYCLE: Concern = Concern::Lifecycle;
@@ -566,9 +566,15 @@ fn a_process_may_die_at_any_call() {
     let total = undisturbed.calls.get();
     assert!(total > 15, "{total} calls");
     for call in 1..=total {
-        for kill in [Kill::Before(call), Kill::After(call)] {
+        for (kill, delivery) in [
+            (Kill::Before(call), Delivery::InOrder),
+            (Kill::After(call), Delivery::InOrder),
+            (Kill::After(call), Delivery::Twice),
+            (Kill::After(call), Delivery::Backwards),
+        ] {
             let stage = scene();
             stage.kill.set(kill);
+            stage.delivery.set(delivery);
             play(&stage, at("10:05:00"));
             let claim = the_claim(&stage);
             for type_ in ["Registered", "Initialized", "Ready", "Consolidatable"] {

@@ -12,7 +12,7 @@ use spokeshave_model::{
     meta::apply_merge_patch,
 };
 use spokeshave_ports::{Concern, StateKey, StateTable, When, fake::block_on};
-use support::{Kill, Stage, at};
+use support::{Delivery, Kill, Stage, at};
 
 const ID: &str = "aws:///us-west-2a/i-0abc";
 
@@ -441,9 +441,17 @@ fn a_process_may_die_at_any_call() {
     let total = undisturbed.calls.get();
     assert!(total > 30, "{total} calls");
     for call in 1..=total {
-        for kill in [Kill::Before(call), Kill::After(call)] {
+        // After one call is before the next one.
+        let deliveries: &[Delivery] = match call % 6 {
+            0 => &[Delivery::InOrder, Delivery::Twice],
+            3 => &[Delivery::InOrder, Delivery::Backwards],
+            _ => &[Delivery::InOrder],
+        };
+        for delivery in deliveries {
+            let kill = Kill::After(call);
             let stage = scene();
             stage.kill.set(kill);
+            stage.delivery.set(*delivery);
             play(&stage, at("10:15:00"));
             assert!(is_over(&stage), "{kill:?} of {total}");
             let ends = calls(&stage, &["evict", "terminate"]);

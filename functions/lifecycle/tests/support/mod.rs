@@ -41,6 +41,17 @@ pub enum Kill {
     After(usize),
 }
 
+/// How messages arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    #[default]
+    InOrder,
+    /// Each once more, seven seconds later.
+    Twice,
+    /// The last first.
+    Backwards,
+}
+
 /// The stage.
 #[derive(Default)]
 pub struct Stage {
@@ -48,6 +59,9 @@ pub struct Stage {
     pub settings: Settings,
     pub calls: Cell<usize>,
     pub kill: Cell<Kill>,
+    pub delivery: Cell<Delivery>,
+    /// Messages that come once more, and how often.
+    doubled: RefCell<BTreeMap<String, usize>>,
     /// DescribeInstances calls: `3 ids`, or `list`.
     pub describes: RefCell<Vec<String>>,
     /// Pods that a PodDisruptionBudget holds, by name.
@@ -175,6 +189,23 @@ impl Stage {
             }
             !take
         });
+        match self.delivery.get() {
+            Delivery::InOrder => {}
+            Delivery::Backwards => batch.reverse(),
+            Delivery::Twice => {
+                let mut doubled = self.doubled.borrow_mut();
+                for work in &batch {
+                    let text = serde_json::to_string(work).expect("writes");
+                    let times = doubled.entry(text).or_default();
+                    if *times > 0 {
+                        *times -= 1;
+                    } else {
+                        *times += 1;
+                        waiting.push((now + SignedDuration::from_secs(7), concern, work.clone()));
+                    }
+                }
+            }
+        }
         Some((concern, batch))
     }
 
