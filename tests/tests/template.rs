@@ -731,6 +731,29 @@ fn two_clusters_and_two_regions_share_no_name() {
 }
 
 #[test]
+fn everything_that_takes_tags_says_whose_it_is() {
+    let template = template();
+    let tag = json!([{"Key": "spokeshave.dev/cluster", "Value": "ClusterName"}]);
+    let mut n_tagged = 0;
+    for kind in [
+        "AWS::DynamoDB::Table",
+        "AWS::EKS::AccessEntry",
+        "AWS::Events::EventBus",
+        "AWS::IAM::Role",
+        "AWS::Logs::LogGroup",
+        "AWS::SQS::Queue",
+    ] {
+        for (name, resource) in resources(&template, kind) {
+            assert_eq!(resource["Tags"], tag, "{name}");
+            n_tagged += 1;
+        }
+    }
+    assert_eq!(n_tagged, 60);
+    let functions = &template["Globals"]["Function"]["Tags"];
+    assert_eq!(*functions, json!({"spokeshave.dev/cluster": "ClusterName"}));
+}
+
+#[test]
 fn what_running_nodes_go_by_outlives_the_stack() {
     let template = template();
     let all = template["Resources"].as_object().expect("resources");
