@@ -309,6 +309,18 @@ impl State {
                     let arn = self.arn(arn.trim_end_matches(".Arn"));
                     of(operation, &name, Usual::Json(json!({"Targets": [{"Arn": arn}]})))
                 }
+                "DescribeKey" => {
+                    of(operation, "", Usual::Json(json!({"KeyMetadata": {"KeyState": "Enabled"}})))
+                }
+                "GetKeyPolicy" => {
+                    let statements = json!([
+                        {"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::123456789012:root"}, "Action": "kms:*"},
+                        {"Effect": "Allow", "Principal": {"Service": ["events.amazonaws.com", "scheduler.amazonaws.com"]},
+                            "Action": ["kms:Decrypt", "kms:GenerateDataKey"]},
+                    ]);
+                    let policy = json!({ "Statement": statements }).to_string();
+                    of(operation, "", Usual::Json(json!({ "Policy": policy })))
+                }
                 "DescribeTable" => {
                     of(operation, "", Usual::Json(json!({"Table": {"TableStatus": "ACTIVE"}})))
                 }

@@ -336,6 +336,32 @@ fn a_queue_that_was_taken_over_must_be_there() {
 }
 
 #[test]
+fn a_key_that_rules_may_not_use_is_found() {
+    let aws = Aws::start();
+    let arn = "arn:aws:kms:us-west-2:123456789012:key/1234";
+    aws.state().parameters.insert("KmsKeyArn", arn.to_owned());
+    let asked = ["--no-probe", "--no-cluster"];
+    let doctor = |aws: &Aws| {
+        let arguments = [&["doctor", "--stack", STACK] as &[_], &asked].concat();
+        let (status, answer, _) = aws.spokeshave(&arguments);
+        (status, complaints(&answer))
+    };
+    assert_eq!(doctor(&aws), (0, vec![]));
+    // As a key has it that is made without a thought: only the account itself.
+    let policy = json!({"Statement": [{"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::123456789012:root"}, "Action": "kms:*"}]});
+    aws.state().changed = vec![
+        ("GetKeyPolicy", "/Policy", json!(policy.to_string())),
+        ("DescribeKey", "/KeyMetadata/KeyState", json!("PendingDeletion")),
+    ];
+    let told = "key 1234 fault: it is PendingDeletion; its policy does not let EventBridge do kms:Decrypt; \
+                its policy does not let EventBridge do kms:GenerateDataKey";
+    assert_eq!(doctor(&aws), (1, vec![told.to_owned()]));
+    aws.state().instead.insert("DescribeKey".into(), refused("NotFoundException"));
+    let gone = "key 1234 fault: it is not there (kms DescribeKey: NotFoundException: no)";
+    assert_eq!(doctor(&aws), (1, vec![gone.to_owned()]));
+}
+
+#[test]
 fn a_call_that_cannot_be_used_is_refused() {
     let aws = Aws::start();
     aws.state().instead.insert("DescribeStacks nobody".into(), refused_xml("ValidationError"));

@@ -49,6 +49,7 @@ pub fn check(session: &Session, to: &mut Findings) -> bool {
     for name in ["DeadLetters", "SolverDeadLetters", "UndeliveredQueue"] {
         dead_letters(session, name, to);
     }
+    key(session, to);
     rules(session, to);
     for (concern, _) in SCHEDULES {
         schedule(session, &format!("{}Schedule", logical(*concern)), *concern, to);
@@ -175,18 +176,60 @@ fn existing(session: &Session, name: &str, queue: &Queue, to: &mut Findings) {
     to.judged("queue", name, &problems, queue.name(), TAKE_ANOTHER);
 }
 
-/// Whether a queue's policy has a statement that lets rules of EventBridge send.
-fn lets_rules_send(policy: &Value) -> bool {
-    let is_or_has = |value: &Value, wanted: &[&str]| {
-        let one = value.as_str().into_iter();
-        one.chain(value.as_array().into_iter().flatten().filter_map(Value::as_str))
-            .any(|it| wanted.iter().any(|wanted| it.eq_ignore_ascii_case(wanted)))
-    };
+/// Whether a text, or one of a list of texts, is one of those wanted.
+fn is_or_has(value: &Value, wanted: &[&str]) -> bool {
+    let one = value.as_str().into_iter();
+    one.chain(value.as_array().into_iter().flatten().filter_map(Value::as_str))
+        .any(|it| wanted.iter().any(|wanted| it.eq_ignore_ascii_case(wanted)))
+}
+
+/// Whether a policy has a statement that lets rules of EventBridge do one of these actions.
+fn lets_rules(policy: &Value, actions: &[&str]) -> bool {
     policy["Statement"].as_array().into_iter().flatten().any(|it| {
         it["Effect"] == "Allow"
             && is_or_has(&it["Principal"]["Service"], &["events.amazonaws.com"])
-            && is_or_has(&it["Action"], &["sqs:SendMessage", "sqs:*", "*"])
+            && is_or_has(&it["Action"], actions)
     })
+}
+
+/// Whether a queue's policy lets rules of EventBridge send.
+fn lets_rules_send(policy: &Value) -> bool {
+    lets_rules(policy, &["sqs:SendMessage", "sqs:*", "*"])
+}
+
+/// The user's own key for the queues. A rule that may not use it delivers nothing, and leaves no dead letter either: that
+/// queue has the same key.
+fn key(session: &Session, to: &mut Findings) {
+    let Some(arn) = session.stack.parameters.get("KmsKeyArn").filter(|it| !it.is_empty()) else { return };
+    let ask = |operation: &str, body: &Value| session.aws.json("kms", &format!("TrentService.{operation}"), "1.1", body);
+    let described = ask("DescribeKey", &json!({ "KeyId": arn }));
+    let policy = ask("GetKeyPolicy", &json!({ "KeyId": arn, "PolicyName": "default" }));
+    let fix = "add the statement of docs/security.md (A key of your own) to the key's policy";
+    let mut problems = Vec::new();
+    match described {
+        Ok(found) => {
+            let state = found["KeyMetadata"]["KeyState"].as_str().unwrap_or("Enabled");
+            if state != "Enabled" {
+                problems.push(format!("it is {state}"));
+            }
+        }
+        Err(error) => return to.failed("key", last(arn), &error, "give the stack the ARN of a key of this region that is there"),
+    }
+    match policy {
+        Ok(found) => {
+            let policy: Value = found["Policy"].as_str().and_then(|it| serde_json::from_str(it).ok()).unwrap_or(Value::Null);
+            let decrypt = ["kms:Decrypt", "kms:*"];
+            let generate = ["kms:GenerateDataKey", "kms:GenerateDataKey*", "kms:*"];
+            for allowed_by in [&decrypt[..], &generate[..]] {
+                let action = allowed_by[0];
+                if !lets_rules(&policy, allowed_by) {
+                    problems.push(format!("its policy does not let EventBridge do {action}"));
+                }
+            }
+        }
+        Err(error) => return to.failed("key", last(arn), &error, fix),
+    }
+    to.judged("key", last(arn), &problems, "EventBridge may use it", fix);
 }
 
 fn dead_letters(session: &Session, name: &str, to: &mut Findings) {
