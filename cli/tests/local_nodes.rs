@@ -21,6 +21,7 @@ fn answer(args: &[&str]) -> Value {
 }
 
 /// A class, a pool of this disruption and template, and so many pods, each on a node of its own.
+#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 fn manifests(name: &str, pool: Value, disruption: Value, template: Value, pods: usize) -> String {
     let tags = json!([{"tags": {"karpenter.sh/discovery": "spokeshave"}}]);
     let mut template = template;

@@ -199,7 +199,9 @@ impl State {
         let there = all.iter().filter(|(_, it)| {
             let condition = it["Condition"].as_str().unwrap_or_default();
             let given = self.parameters.contains_key("InterruptionQueueArn");
-            !OFF.contains(&condition) && !(given && condition == "MakesInterruptionQueue")
+            let is_off =
+                OFF.contains(&condition) || (given && condition == "MakesInterruptionQueue");
+            !is_off
         });
         there.map(|(name, it)| (name.clone(), it.clone())).collect()
     }
