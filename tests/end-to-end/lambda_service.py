@@ -193,10 +193,28 @@ def record(message, arn):
 
 
 def failures(answer, sent):
-    """Which of the messages `sent` failed. An answer that Lambda does not understand fails all of them."""
+    """Which of the messages `sent` failed. An answer that Lambda does not understand fails all of them.
+
+    B-092:
+
+    >>> sent = {"a", "b"}
+    >>> [failures(it, sent) for it in ({"batchItemFailures": []}, {"batchItemFailures": None}, {}, None)]
+    [set(), set(), set(), set()]
+    >>> failures({"batchItemFailures": [{"itemIdentifier": "b"}]}, sent)
+    {'b'}
+    >>> whole = [[{"itemIdentifier": ""}], [{"itemIdentifier": "c"}], [{"messageId": "a"}], ["a"], "a", 7]
+    >>> all(failures({"batchItemFailures": it}, sent) == sent for it in whole)
+    True
+    >>> failures([], sent) == failures("a", sent) == sent
+    True
+    """
+    if answer is None:
+        return set()
     if not isinstance(answer, dict):
         return sent
     told = answer.get("batchItemFailures") or []
+    if not isinstance(told, list):
+        return sent
     found = {it.get("itemIdentifier") if isinstance(it, dict) else None for it in told}
     return found if found <= sent else sent
 
