@@ -378,6 +378,23 @@ impl State {
                 let entry = json!({"accessEntry": {"kubernetesGroups": group, "type": kind}});
                 of("DescribeAccessEntry", role, Usual::Json(entry))
             }
+            ["api", "v1", "namespaces", _, "configmaps", name] => {
+                let mapped: Vec<Value> = self
+                    .resources()
+                    .iter()
+                    .filter(|(_, it)| it["Type"] == "AWS::EKS::AccessEntry")
+                    .map(|(name, it)| {
+                        let role = name.replace("Access", "Role");
+                        let mut groups = it["Properties"]["KubernetesGroups"].clone();
+                        if role == "NodeRole" {
+                            groups = json!(["system:bootstrappers", "system:nodes"]);
+                        }
+                        json!({"rolearn": format!("arn:aws:iam::{ACCOUNT}:role/{role}"), "groups": groups})
+                    })
+                    .collect();
+                let data = json!({"mapRoles": Value::from(mapped).to_string()});
+                of("configmap", name, Usual::Json(json!({ "data": data })))
+            }
             ["version"] => of("version", "", Usual::Json(json!({"gitVersion": "v1.34.2"}))),
             ["apis", group, _, rest @ ..] => self.api_server(group, rest, &given),
             _ => of("?", target, Usual::Nothing),

@@ -336,6 +336,56 @@ fn a_queue_that_was_taken_over_must_be_there() {
 }
 
 #[test]
+fn a_cluster_that_knows_callers_by_config_map_alone_is_looked_into() {
+    let aws = Aws::start();
+    aws.state().changed = vec![(
+        "DescribeCluster prod",
+        "/cluster/accessConfig/authenticationMode",
+        json!("CONFIG_MAP"),
+    )];
+    let (status, answer, _) = aws.doctor(&["--no-probe"]);
+    assert_eq!((status, complaints(&answer)), (0, vec![]));
+    let count = |answer: &Value, check: &str| {
+        answer["checks"]
+            .as_array()
+            .expect("checks")
+            .iter()
+            .filter(|it| it["check"] == check)
+            .count()
+    };
+    assert_eq!((count(&answer, "awsAuth"), count(&answer, "accessEntry")), (13, 0));
+
+    // One role with another's group; all others are not there.
+    let text = r#"
+- rolearn: arn:aws:iam::123456789012:role/LaunchRole
+  username: x
+  groups: [spokeshave:provision]
+"#;
+    aws.state().changed.push(("configmap aws-auth", "/data/mapRoles", json!(text)));
+    let (status, answer, _) = aws.doctor(&["--no-probe"]);
+    let told = complaints(&answer);
+    assert_eq!((status, told.len()), (1, 13));
+    assert_eq!(told[2], "awsAuth LaunchRole fault: aws-auth does not put it in spokeshave:launch");
+    assert_eq!(
+        told[12],
+        "awsAuth NodeRole fault: aws-auth does not put it in system:bootstrappers, system:nodes"
+    );
+    assert!(
+        fix(&answer, "LaunchRole").ends_with(
+            r#"- {"groups":["spokeshave:launch"],"rolearn":"arn:aws:iam::123456789012:role/LaunchRole","username":"spokeshave:launch"}"#
+        ),
+        "{}",
+        fix(&answer, "LaunchRole")
+    );
+
+    aws.state().changed[1].2 = json!("all of them");
+    let (status, answer, _) = aws.doctor(&["--no-probe"]);
+    assert_eq!((status, complaints(&answer).len()), (1, 1));
+    aws.state().instead.insert("configmap aws-auth".into(), (404, "{}".into()));
+    assert_eq!(complaints(&aws.doctor(&["--no-probe"]).1).len(), 13);
+}
+
+#[test]
 fn a_key_that_rules_may_not_use_is_found() {
     let aws = Aws::start();
     let arn = "arn:aws:kms:us-west-2:123456789012:key/1234";

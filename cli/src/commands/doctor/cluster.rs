@@ -96,17 +96,11 @@ pub fn check(
         } else {
             to.fault("cluster", name, format!("it is {status}"), "wait until EKS has it ACTIVE");
         }
-        if mode == "CONFIG_MAP" {
-            to.warning(
-                "access",
-                name,
-                "the cluster knows callers by the ConfigMap aws-auth alone, so there are no access entries",
-                "set the authentication mode to API_AND_CONFIG_MAP, or add every function's role with its group to aws-auth (docs/security.md)",
-            );
-        } else {
+        if mode != "CONFIG_MAP" {
             access(session, name, roles, to);
         }
     }
+    let by_config_map = found["accessConfig"]["authenticationMode"] == "CONFIG_MAP";
     let api = match api(args, session, name, &found)? {
         Ok(api) => api,
         Err(problem) => {
@@ -126,6 +120,9 @@ pub fn check(
             to.fault("apiServer", name, what, fix);
             return Ok(());
         }
+    }
+    if by_config_map {
+        config_map(&api, session, roles, to);
     }
     definitions(&api, to);
     permissions(&api, to);
@@ -198,12 +195,8 @@ fn access(session: &Session, name: &str, roles: &Roles, to: &mut Findings) {
             }
         }
     }
-    // The stack's own role for nodes, or the one that it was told of.
-    let named = session.stack.parameters.get("NodeRoleName").map(String::as_str).filter(|it| !it.is_empty());
-    if let (Some(role), Some(any)) = (session.stack.physical("NodeRole").or(named), roles.values().next())
-        && let Some((prefix, _)) = any.split_once(":role/")
-    {
-        match entry(&format!("{prefix}:role/{role}")) {
+    if let Some(arn) = node_role(session, roles) {
+        match entry(&arn) {
             Err(error) => to.failed("accessEntry", "NodeRole", &error, "nodes cannot join: make an entry of type EC2_LINUX for their role"),
             Ok(found) => {
                 let kind = found["accessEntry"]["type"].as_str().unwrap_or("unknown");
@@ -212,6 +205,55 @@ fn access(session: &Session, name: &str, roles: &Roles, to: &mut Findings) {
                 to.judged("accessEntry", "NodeRole", &problems, kind, "make it anew with type EC2_LINUX");
             }
         }
+    }
+}
+
+/// The ARN of the nodes' role: the stack's own, or the one that it was told of.
+fn node_role(session: &Session, roles: &Roles) -> Option<String> {
+    let named = session.stack.parameters.get("NodeRoleName").map(String::as_str).filter(|it| !it.is_empty());
+    let role = session.stack.physical("NodeRole").or(named)?;
+    let (prefix, _) = roles.values().next()?.split_once(":role/")?;
+    Some(format!("{prefix}:role/{role}"))
+}
+
+/// For a cluster that knows callers by the ConfigMap aws-auth alone: whether it has every role with its groups.
+fn config_map(api: &Api, session: &Session, roles: &Roles, to: &mut Findings) {
+    let text = match api.get("/api/v1/namespaces/kube-system/configmaps/aws-auth") {
+        Ok(found) => found["data"]["mapRoles"].as_str().unwrap_or_default().to_owned(),
+        Err(Refused(404, _)) => String::new(),
+        Err(Refused(status, message)) => return unknown(to, "awsAuth", "aws-auth", status, &message),
+    };
+    let mapped: Vec<Value> = if text.trim().is_empty() {
+        vec![]
+    } else {
+        match serde_saphyr::from_str(&text) {
+            Ok(mapped) => mapped,
+            Err(error) => {
+                let what = format!("mapRoles is no list of roles: {error}");
+                return to.fault("awsAuth", "aws-auth", what, "mend the ConfigMap aws-auth in kube-system");
+            }
+        }
+    };
+    let mut wanted: Vec<(String, String, String, Vec<String>)> = Vec::new();
+    // The catalog's function asks nothing of the cluster.
+    for (concern, arn) in roles.iter().filter(|it| *it.0 != Concern::CatalogRefresh) {
+        let group = format!("spokeshave:{concern}");
+        wanted.push((format!("{}Role", logical(*concern)), arn.clone(), group.clone(), vec![group]));
+    }
+    if let Some(arn) = node_role(session, roles) {
+        let groups = ["system:bootstrappers", "system:nodes"].map(str::to_owned);
+        wanted.push(("NodeRole".into(), arn, "system:node:{{EC2PrivateDNSName}}".into(), groups.into()));
+    }
+    for (subject, arn, user, groups) in wanted {
+        let mut of_role = mapped.iter().filter(|it| it["rolearn"] == arn.as_str());
+        let has_all = of_role.any(|it| {
+            let given = it["groups"].as_array().map_or(&[] as &[Value], Vec::as_slice);
+            groups.iter().all(|group| given.iter().any(|it| it == group.as_str()))
+        });
+        let problems = if has_all { vec![] } else { vec![format!("aws-auth does not put it in {}", groups.join(", "))] };
+        let line = json!({ "rolearn": arn, "username": user, "groups": groups });
+        let fix = format!("add to mapRoles of the ConfigMap aws-auth in kube-system, or let EKS keep access entries: - {line}");
+        to.judged("awsAuth", &subject, &problems, &groups.join(", "), &fix);
     }
 }
 
