@@ -1,4 +1,5 @@
 //! `spokeshave local`: what people and kubelets say of nodes that run.
+#![allow(clippy::needless_pass_by_value)] // Builders take literals.
 
 mod common;
 
