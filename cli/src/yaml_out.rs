@@ -67,13 +67,26 @@ fn block(value: &Value, depth: usize, text: &mut String) {
     }
 }
 
+/// The longest key that can stand before its colon, as it is written; a longer one is marked as a key. YAML 1.2, 7.4.2.
+const LONGEST_KEY: usize = 1024;
+
 fn entry(key: &str, value: &Value, depth: usize, text: &mut String) {
-    string(key, text);
+    let mut written = String::new();
+    string(key, &mut written);
+    let is_long = written.len() > LONGEST_KEY;
+    if is_long {
+        text.push_str("? ");
+        text.push_str(&written);
+        text.push('\n');
+        indent(depth, text);
+    } else {
+        text.push_str(&written);
+    }
     text.push(':');
     if is_block(value) {
         text.push('\n');
         // Lists stand under their key without a further step.
-        let depth = if value.is_array() { depth } else { depth + 1 };
+        let depth = if value.is_array() && !is_long { depth } else { depth + 1 };
         block(value, depth, text);
     } else {
         text.push(' ');
@@ -287,6 +300,29 @@ spec:
             assert_eq!(back(&json!(text)), json!(text), "{text:?}");
             assert_eq!(back(&json!({text: 1})), json!({text: 1}), "key {text:?}");
         }
+    }
+
+    #[test] // Found by fuzzing: control characters are written as six.
+    fn keys_longer_than_yaml_takes_before_a_colon_come_back() {
+        let controls = "\u{1}".repeat(200);
+        for key in [controls.clone(), "é\"".repeat(400)]
+            .into_iter()
+            .chain((1015..1030).map(|n| "a".repeat(n)))
+            .chain((1010..1025).map(|n| format!("{}:", "a".repeat(n))))
+        {
+            for value in [
+                json!({"b": {"c": [1]}}),
+                json!([1, {"d": []}]),
+                json!("x\ny\n"),
+                json!({}),
+                json!(7),
+            ] {
+                let whole = json!([{&key: value, "z": 1}, {"y": {&key: value}}]);
+                assert_eq!(back(&whole), whole, "{} {value}", key.len());
+            }
+        }
+        let whole = json!({&controls: {&controls: 1}});
+        assert_eq!(back(&whole), whole);
     }
 
     proptest! {
