@@ -303,7 +303,7 @@ async fn evictions_are_answered_as_budgets_say() {
     let evict = async |name: &str, uid: &Uid| cluster.evict(&key(name), uid).await;
     assert_eq!(evict("held", &uid(&held)).await, Ok(Eviction::Blocked));
     assert_eq!(evict("twice", &uid(&twice)).await, Ok(Eviction::Misconfigured));
-    assert_eq!(evict("free", &uid(&held)).await, Ok(Eviction::Gone));
+    assert_eq!(evict("free", &uid(&held)).await, Ok(Eviction::Replaced));
     assert_eq!(evict("free", &uid(&free)).await, Ok(Eviction::Accepted));
     assert_eq!(evict("nobody", &uid(&free)).await, Ok(Eviction::Gone));
     let on_node = cluster.list::<Pod>(&Selector::on_node("n-1")).await.expect("listed");

@@ -58,6 +58,7 @@ impl<C: Cluster, E, A, S, Q> Run<'_, C, E, A, S, Q> {
                 ("200", None)
             }
             Ok(Eviction::Gone) => ("404", None),
+            Ok(Eviction::Replaced) => ("409", None),
             Ok(Eviction::Blocked) => ("429", Some("evicting pod violates a PDB")),
             Ok(Eviction::Misconfigured) => ("500", Some("eviction does not support multiple PDBs")),
             Err(error) => {

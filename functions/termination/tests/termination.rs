@@ -465,6 +465,20 @@ fn a_process_may_die_at_any_call() {
     }
 }
 
+#[test] // lifecycle 28.2, step 5; 33.1: the code is that of the answer
+fn a_pod_of_the_same_name_is_not_evicted_for_the_one_that_went() {
+    let stage = deleted_node("10:00:00", json!(null));
+    pod(&stage, "web", json!({}));
+    stage.fake.fail("evict Pod/default/web", "Conflict");
+    stage.message(Concern::Termination, "NodeClaimDeleting", &["NodeClaim/c"]);
+    play(&stage, at("10:01:00"));
+    let asked = stage.fake.samples("karpenter_pods_eviction_requests_total");
+    assert!(!asked.is_empty());
+    assert!(asked.iter().all(|it| it == "karpenter_pods_eviction_requests_total{code=409} 1"));
+    let said = stage.fake.events.borrow();
+    assert!(said.iter().all(|it| !it.message.contains("evicting pod violates")), "{said:?}");
+}
+
 #[test] // lifecycle 28.7, case 11
 fn an_eviction_that_fails_is_tried_again_without_a_word_to_the_node() {
     let stage = deleted_node("10:00:00", json!(null));

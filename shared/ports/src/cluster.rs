@@ -111,8 +111,10 @@ pub enum Eviction {
     Blocked,
     /// 500: more than one PodDisruptionBudget selects the pod; it can never be evicted so.
     Misconfigured,
-    /// 404, or another pod has the name by now (409).
+    /// 404: there is no such pod any more.
     Gone,
+    /// 409: another pod has the name by now, and nothing was asked of it.
+    Replaced,
 }
 
 /// An event on an object, for `kubectl describe`.

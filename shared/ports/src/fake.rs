@@ -286,8 +286,11 @@ impl Cluster for Fake {
     async fn evict(&self, pod: &ObjectKey, _uid: &Uid) -> Result<Eviction, ClusterError> {
         let object = format!("Pod/{pod}");
         let call = format!("evict {object}");
-        self.api(&call, &object)?;
-        self.note(call);
+        match self.api(&call, &object) {
+            Ok(()) => self.note(call),
+            Err(ClusterError::Conflict { .. }) => return Ok(Eviction::Replaced),
+            Err(error) => return Err(error),
+        }
         Ok(Eviction::Accepted)
     }
 

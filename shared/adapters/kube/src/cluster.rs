@@ -224,7 +224,8 @@ impl<L: Login> Cluster for KubeCluster<L> {
             return Err(cluster_error(&error, &reference));
         };
         match status.code {
-            404 | 409 => Ok(Eviction::Gone),
+            404 => Ok(Eviction::Gone),
+            409 => Ok(Eviction::Replaced),
             // Without this cause it is the API server that is too busy, not a budget that refuses.
             429 if causes(status).iter().any(|it| it.reason == "DisruptionBudget") => {
                 Ok(Eviction::Blocked)

@@ -17,9 +17,10 @@ use crate::{faults::Fault, store::whole_second, world::Inner};
 /// The eviction subresource.
 pub fn evict(world: &mut Inner, key: &ObjectKey, uid: &Uid) -> Eviction {
     let now = world.now;
-    let Some(pod) = world.store.get::<Pod>(key).filter(|it| it.metadata.uid == *uid) else {
-        return Eviction::Gone;
-    };
+    let Some(pod) = world.store.get::<Pod>(key) else { return Eviction::Gone };
+    if pod.metadata.uid != *uid {
+        return Eviction::Replaced;
+    }
     if pod.metadata.deleting() {
         return Eviction::Accepted;
     }
