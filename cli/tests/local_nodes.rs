@@ -99,6 +99,34 @@ fn an_annotated_node_stays() {
     assert!(last.0 > 1200.0 && last.1 == format!("Node/{}", names[0]), "{last:?}");
 }
 
+#[test] // lifecycle 17.1: a node keeps its labels, and with them its place in its pool's budget, whatever is applied to it
+fn a_node_that_is_not_ready_takes_up_the_budget_after_labels_were_applied() {
+    let one = json!({"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]});
+    let manifests = manifests("unready", pool(), one, json!({}), 3);
+    let name = nodes(&manifests).swap_remove(0);
+    let apply = |when: &str, file_name: &str, object: Value| {
+        format!("{when}={}", file("local-nodes", file_name, object.to_string()))
+    };
+    let node = |metadata: Value, ready: &str| {
+        let mut object = json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata,
+            "status": {"conditions": [{"type": "Ready", "status": ready, "reason": "Said"}]}});
+        object["metadata"]["name"] = json!(name);
+        object
+    };
+    let labelled =
+        json!({"labels": {"seen": "yes"}, "annotations": {"karpenter.sh/do-not-disrupt": "true"}});
+    let marked = apply("5m", "unready-marked.json", node(labelled, "True"));
+    let silent = apply("330s", "unready-silent.json", node(json!({}), "False"));
+    let fewer = apply("6m", "unready-fewer.json", deployment(0));
+    let let_go = json!({"annotations": {"karpenter.sh/do-not-disrupt": "false"}});
+    let ready = apply("20m", "unready-ready.json", node(let_go, "True"));
+    let steps = ["--manifests", &manifests, "--at", &marked, "--at", &silent, "--at", &fewer];
+    let held = answer(&steps);
+    assert_eq!(held["nodeClaims"].as_array().map(Vec::len), Some(3), "the budget is taken up");
+    let gone = answer(&[&steps[..], &["--at", &ready]].concat());
+    assert_eq!(gone["nodeClaims"], json!([]), "its labels are those of a node of the pool");
+}
+
 #[test] // lifecycle 36: expiry within budgets, where the pool asks for it
 fn expired_nodes_are_replaced_one_by_one_on_request() {
     let asks = json!({"name": "default", "annotations": {"spokeshave.dev/expiration": "replace"}});

@@ -240,6 +240,11 @@ impl World {
                 merge_conditions(&mut node, &object["status"]["conditions"], now);
                 let node: K = from_value(node).map_err(wrong)?;
                 inner.store.patch(&*current, &node, true, now);
+                // Conditions alone say nothing of labels and annotations that were applied before.
+                let says = |field: &str| object["metadata"].get(field).is_some();
+                if !says("labels") && !says("annotations") {
+                    return Ok(());
+                }
                 // The rest of it is applied as anything else.
                 if let Some(fields) = object.as_object_mut() {
                     fields.remove("status");
@@ -247,6 +252,12 @@ impl World {
                 current = inner.store.get::<K>(&key).unwrap_or(current);
             }
             let before = self.applied.get(&slot).cloned().unwrap_or(Value::Null);
+            // Left out altogether, they take along what was applied, not what others put there.
+            for field in ["labels", "annotations"] {
+                if before["metadata"][field].is_object() && object["metadata"][field].is_null() {
+                    object["metadata"][field] = Value::Object(serde_json::Map::new());
+                }
+            }
             if let Some(patch) = merge_patch(&before, &object) {
                 let mut value = to_value(&*current);
                 apply_merge_patch(&mut value, &patch);
