@@ -201,7 +201,7 @@ fn a_budget_refuses_the_second_eviction_until_the_first_pod_is_back() {
     let (key, uid) = &running[1];
     assert_eq!(world.change(|inner| kubernetes::evict(inner, key, uid)), Eviction::Accepted);
     let other = spokeshave_model::Uid::from("another");
-    let nobody = spokeshave_model::ObjectKey::namespaced("default", "nobody");
+    let nobody = ObjectKey::namespaced("default", "nobody");
     // lifecycle 28.2, step 5
     assert_eq!(world.change(|inner| kubernetes::evict(inner, key, &other)), Eviction::Replaced);
     assert_eq!(world.change(|inner| kubernetes::evict(inner, &nobody, &other)), Eviction::Gone);
