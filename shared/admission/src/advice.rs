@@ -8,6 +8,7 @@ use spokeshave_model::{
     EC2NodeClass, FieldPath, Kind, NodePool, Operator, Requirement,
     ami_family::{Alias, AmiFamily},
     budgets::REASONS,
+    labels,
     node_pool::Budget,
     validation::Problem,
 };
@@ -46,6 +47,12 @@ pub fn agent(kind: &str, object: &Value) -> Option<(&'static str, &'static str)>
 
 /// Agents that the cluster runs, with the keys of their taints.
 pub type Agents = BTreeSet<(&'static str, &'static str)>;
+
+/// Annotations of a NodePool that are `replace` or mean nothing, and what is done without them.
+const CHOICES: [(&str, &str); 2] = [
+    (labels::EXPIRATION, "nodes that reach expireAfter are deleted at once, whatever budgets say"),
+    (labels::REBALANCE, "rebalance recommendations are not acted on"),
+];
 
 /// Longest name that can be a label value, and most requirements of a claim.
 const MAX_LABEL: usize = 63;
@@ -98,7 +105,7 @@ fn node_pool(pool: &NodePool, agents: &Agents, at: Timestamp) -> Vec<Problem> {
     // A key that allows nothing: requirements against each other, or against a label.
     let mut allowed: BTreeMap<String, Requirement> = BTreeMap::new();
     for (key, value) in &template.metadata.labels {
-        let it = Requirement::equals(spokeshave_model::labels::normalize(key), value);
+        let it = Requirement::equals(labels::normalize(key), value);
         allowed.insert(it.key.clone(), it);
     }
     for (index, it) in template.spec.requirements.iter().enumerate() {
@@ -132,6 +139,13 @@ fn node_pool(pool: &NodePool, agents: &Agents, at: Timestamp) -> Vec<Problem> {
         }));
     }
     problems.extend(agent_taints(pool, agents));
+    for (key, otherwise) in CHOICES {
+        if let Some(value) = pool.metadata.annotation(key).filter(|it| *it != "replace") {
+            let message =
+                format!("{value:?} means nothing here, only \"replace\" does: {otherwise}");
+            problems.push(Problem::new(FieldPath::parse("metadata.annotations").key(key), message));
+        }
+    }
     let budgets = pool.spec.disruption.as_ref().and_then(|it| it.budgets.as_ref());
     problems.extend(only_in_windows(budgets.map_or(&[], Vec::as_slice), at));
     for (index, budget) in budgets.into_iter().flatten().enumerate() {

@@ -224,6 +224,19 @@ fn advice_is_a_warning() {
         "  template:\n    metadata:\n      labels:\n        kubernetes.io/arch: arm64\n",
     );
     assert!(findings(&nothing)[0].contains("together allow no value"));
+    // A slip in an annotation that keeps nodes would otherwise show when they are gone.
+    let annotated = |value: &str| {
+        let annotation = format!("  name: p\n  annotations: {{spokeshave.dev/expiration: {value}}}\n");
+        findings(&POOL.replacen("  name: p\n", &annotation, 1))
+    };
+    assert_eq!(annotated("replace"), [] as [&str; 0]);
+    assert!(
+        annotated("replac")[0].ends_with(
+            "\"replac\" means nothing here, only \"replace\" does: nodes that reach expireAfter are deleted at once, whatever budgets say"
+        ),
+        "{:?}",
+        annotated("replac")
+    );
 }
 
 #[test] // api 10, consequences 3, 4 and 6
